@@ -1,0 +1,1 @@
+//! The actor runtime: Erlang processes, links, monitors and supervisors over actix.

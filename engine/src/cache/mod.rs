@@ -1,0 +1,1 @@
+//! The shared cache of parsed B-tree nodes.

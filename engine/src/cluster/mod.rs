@@ -1,0 +1,1 @@
+//! The ring, shard maps, packed sequences and quorum state machines.

@@ -1,0 +1,1 @@
+//! Codecs: Erlang external terms, JSON, compression.

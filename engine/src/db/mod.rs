@@ -1,0 +1,1 @@
+//! One database file: snapshots to read, batches to write.

@@ -1,0 +1,1 @@
+//! Documents, revision trees, attachments, validation.

@@ -1,0 +1,1 @@
+//! Checked newtypes that the layers share.

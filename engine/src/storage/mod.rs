@@ -1,0 +1,1 @@
+//! The append-only file and the B-trees in it.

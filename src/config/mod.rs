@@ -1,0 +1,1 @@
+//! Layered ini configuration in the dialect of CouchDB.

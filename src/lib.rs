@@ -1,0 +1,3 @@
+//! settee: a CouchDB-compatible, sharded document database made of supervised actors.
+
+pub mod config;

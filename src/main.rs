@@ -1,0 +1,3 @@
+//! The `settee` binary.
+
+fn main() {}
