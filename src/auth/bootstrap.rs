@@ -102,7 +102,7 @@ pub enum PrepareError {
         /// The key.
         key: String,
         /// Why.
-        source: ChangeError,
+        source: Box<ChangeError>,
     },
     /// No random numbers.
     #[error(transparent)]
@@ -205,7 +205,7 @@ fn keep(stack: &mut ConfigStack, section: &'static str, key: &str, value: &str) 
         .map_err(|source| PrepareError::Change {
             section,
             key: key.to_owned(),
-            source,
+            source: Box::new(source),
         })
 }
 

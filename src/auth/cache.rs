@@ -10,7 +10,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::Mutex;
 use sha2::Sha256;
 
-use super::password::PasswordHash;
+use super::password::{HashError, HashPolicy, PasswordHash};
 use super::random::{RandomError, random_bytes};
 
 type Tag = [u8; 32];
@@ -77,6 +77,29 @@ impl CredentialCache {
     pub fn insert(&self, name: &str, password: &[u8], stored: &PasswordHash, now_ms: u64) {
         let tag = self.tag(name, password, stored);
         self.put(&mut self.generations.lock(), tag, now_ms);
+    }
+
+    /// [`PasswordHash::verify`], which is costly, only when these credentials were not verified lately.
+    ///
+    /// # Errors
+    ///
+    /// When the rounds of the hash are outside of `policy`.
+    pub fn verify(
+        &self,
+        name: &str,
+        password: &[u8],
+        stored: &PasswordHash,
+        policy: &HashPolicy,
+        now_ms: u64,
+    ) -> Result<bool, HashError> {
+        if self.contains(name, password, stored, now_ms) {
+            return Ok(true);
+        }
+        let right = stored.verify(password, policy)?;
+        if right {
+            self.insert(name, password, stored, now_ms);
+        }
+        Ok(right)
     }
 
     /// Forgets everything.
@@ -146,6 +169,23 @@ mod tests {
         assert!(!cache.contains("ab", b"c", &stored("t"), 1));
         cache.clear();
         assert!(cache.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn only_right_passwords_are_remembered() -> Result<(), Box<dyn std::error::Error>> {
+        let cache = CredentialCache::new(10, 1000)?;
+        let policy = HashPolicy {
+            prf: crate::config::HashAlgorithm::Sha256,
+            iterations: 2,
+            min_iterations: 1,
+            max_iterations: 2,
+        };
+        let stored = PasswordHash::create(b"p", &policy)?;
+        assert!(!cache.verify("a", b"q", &stored, &policy, 0)?);
+        assert!(cache.is_empty());
+        assert!(cache.verify("a", b"p", &stored, &policy, 0)?);
+        assert!(cache.contains("a", b"p", &stored, 0));
         Ok(())
     }
 

@@ -24,4 +24,4 @@ pub use security::{
     validate_security_object,
 };
 pub use session::{MalformedCookie, Session, SessionCookie, SessionPolicy, session_cookie};
-pub use user::{HashDocError, UserCtx, UserDoc, UserDocError, hash_user_password};
+pub use user::{Account, HashDocError, UserCtx, UserDoc, UserDocError, hash_user_password};

@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::bootstrap;
 use super::password::{HashError, HashPolicy, PasswordHash};
 use super::random::RandomError;
+use crate::config::ConfigTable;
 
 /// The role of server admins.
 pub(super) const ADMIN: &str = "_admin";
@@ -60,7 +62,7 @@ impl UserCtx {
 pub struct UserDoc {
     /// The name.
     pub name: String,
-    /// The roles.
+    /// The roles, without `_admin`, which a document cannot give.
     pub roles: Vec<String>,
     /// The password's hash.
     pub hash: PasswordHash,
@@ -91,36 +93,90 @@ impl UserDoc {
     ///
     /// When it has conflicts, or members are missing or of wrong types.
     pub fn from_json(doc: &Value) -> Result<Self, UserDocError> {
+        let (name, roles) = identity(doc)?;
         let doc = doc.as_object().ok_or(UserDocError::Malformed)?;
-        if doc.contains_key("_conflicts") {
-            return Err(UserDocError::Conflicts);
-        }
-        let name = doc
-            .get("name")
-            .and_then(Value::as_str)
-            .ok_or(UserDocError::Malformed)?;
-        let roles = match doc.get("roles") {
-            None => Vec::new(),
-            Some(Value::Array(roles)) => roles
-                .iter()
-                .map(|role| role.as_str().map(str::to_owned).ok_or(UserDocError::Malformed))
-                .collect::<Result<_, _>>()?,
-            Some(_) => return Err(UserDocError::Malformed),
-        };
         Ok(Self {
-            name: name.to_owned(),
+            name,
             roles,
             hash: PasswordHash::from_doc(doc)?,
             totp: doc.contains_key("totp"),
         })
     }
 
-    /// The user that a right password makes of a request. A document cannot give `_admin`.
+    /// The user that a right password makes of a request.
     pub fn user_ctx(&self) -> UserCtx {
         UserCtx {
             name: Some(self.name.clone()),
-            roles: self.roles.iter().filter(|role| *role != ADMIN).cloned().collect(),
+            roles: self.roles.clone(),
         }
+    }
+}
+
+/// The name and the roles in a document, without `_admin`, which a document cannot give.
+fn identity(doc: &Value) -> Result<(String, Vec<String>), UserDocError> {
+    let doc = doc.as_object().ok_or(UserDocError::Malformed)?;
+    if doc.contains_key("_conflicts") {
+        return Err(UserDocError::Conflicts);
+    }
+    let name = doc
+        .get("name")
+        .and_then(Value::as_str)
+        .ok_or(UserDocError::Malformed)?;
+    let none = Vec::new();
+    let listed = match doc.get("roles") {
+        None => &none,
+        Some(Value::Array(roles)) => roles,
+        Some(_) => return Err(UserDocError::Malformed),
+    };
+    let mut roles = Vec::with_capacity(listed.len());
+    for role in listed {
+        let role = role.as_str().ok_or(UserDocError::Malformed)?;
+        if role != ADMIN {
+            roles.push(role.to_owned());
+        }
+    }
+    Ok((name.to_owned(), roles))
+}
+
+/// Who logs in under a name, if the password is right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The user that a right password makes of a request.
+    pub ctx: UserCtx,
+    /// The password's hash.
+    pub hash: PasswordHash,
+    /// Whether a one-time code is asked for as well.
+    pub totp: bool,
+}
+
+impl Account {
+    /// The account of `name`: the server admin's in `table`, the user's of the `_users` document `doc` (fetched with
+    /// `conflicts=true`), or both in one: the admin's password counts then, with the roles of both.
+    ///
+    /// # Errors
+    ///
+    /// When the hash or the document cannot be used.
+    pub fn find(table: &ConfigTable, name: &str, doc: Option<&Value>) -> Result<Option<Self>, UserDocError> {
+        let Some(hash) = bootstrap::admin(table, name)? else {
+            let user = doc.map(UserDoc::from_json).transpose()?;
+            return Ok(user.filter(|user| user.name == name).map(|user| Self {
+                ctx: user.user_ctx(),
+                totp: user.totp,
+                hash: user.hash,
+            }));
+        };
+        let mut ctx = UserCtx::admin(name);
+        // A server admin needs no password in the document, and is not kept out by a document that makes no sense.
+        match doc.map(identity).transpose() {
+            Ok(Some((of, roles))) if of == name => ctx.roles.extend(roles),
+            Err(UserDocError::Conflicts) => return Err(UserDocError::Conflicts),
+            _ => {}
+        }
+        Ok(Some(Self {
+            ctx,
+            hash,
+            totp: false,
+        }))
     }
 }
 
@@ -195,6 +251,32 @@ mod tests {
         assert_eq!(doc["salt"], salt);
         doc["password"] = json!(7);
         assert!(hash_user_password(doc.as_object_mut().unwrap(), &POLICY, true).is_err());
+    }
+
+    #[test]
+    fn an_admin_counts_before_a_document() {
+        let doc = json!({"name": "jo", "roles": ["r"], "password_sha": "x", "salt": "s"});
+        let table = ConfigTable::from_pairs([
+            ("admins", "jo", "-hashed-y,t"),
+            ("admins", "al", "-pbkdf2-broken"),
+        ]);
+        let both = Account::find(&table, "jo", Some(&doc)).unwrap().unwrap();
+        assert_eq!(
+            (both.hash.salt(), both.ctx.roles),
+            ("t", vec!["_admin".to_owned(), "r".to_owned()])
+        );
+        let user = Account::find(&ConfigTable::default(), "jo", Some(&doc))
+            .unwrap()
+            .unwrap();
+        assert_eq!((user.hash.salt(), user.ctx.is_server_admin()), ("s", false));
+        assert_eq!(Account::find(&table, "nobody", None), Ok(None));
+        assert_eq!(Account::find(&table, "other", Some(&doc)), Ok(None));
+        assert!(Account::find(&table, "al", None).is_err());
+        // CouchDB's documents of server admins have no password.
+        let bare = json!({"name": "jo", "roles": ["q"]});
+        let admin = Account::find(&table, "jo", Some(&bare)).unwrap().unwrap();
+        assert_eq!(admin.ctx.roles, ["_admin", "q"]);
+        assert!(Account::find(&ConfigTable::default(), "jo", Some(&bare)).is_err());
     }
 
     #[test]
