@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use settee_engine::codec::checksum::ChecksumKind;
 use settee_engine::codec::compress::{Compression, decompress};
 use settee_engine::storage::vfs::{DirEntry, MemoryVfs, OpenMode, RealVfs, Vfs, VfsFile, Wait};
-use settee_engine::storage::{Appender, CouchFile, FileError, FileOptions, ReadAhead};
+use settee_engine::storage::{Appender, CouchFile, FileError, FileOptions, NodeCache, ReadAhead};
 
 const PATH: &str = "/data/a.couch";
 /// CouchDB's plain chunks lack the checksum that each of ours has.
@@ -348,6 +348,34 @@ fn terms_are_compressed_as_configured() {
         file.read_chunk(chunk.pos, &mut out).unwrap();
         assert_eq!(out[0], first);
         assert_eq!(&*decompress(&out).unwrap(), etf);
+    }
+}
+
+#[test]
+fn terms_of_the_header_are_cached() {
+    let vfs = MemoryVfs::new();
+    let cache = Arc::new(NodeCache::new(1 << 20, 5116, 2));
+    let file = CouchFile::create(
+        &vfs,
+        Path::new(PATH),
+        FileOptions::default(),
+        Some(Arc::clone(&cache)),
+        false,
+    );
+    let mut file = Appender::new(Arc::new(file.unwrap()));
+    let old = file.append_header_term(&[131, 106], None).unwrap();
+    let new = file.append_header_term(&[131, 97, 1], Some(old.pos)).unwrap();
+    file.flush().unwrap();
+    assert_eq!(
+        &*file.file().header_term(new.pos, Wait::No).unwrap(),
+        [131, 97, 1]
+    );
+    assert_eq!(&*file.file().header_term(old.pos, Wait::No).unwrap(), [131, 106]);
+    assert_eq!(file.file().stats().reads.load(Ordering::Relaxed), 0);
+    let again = CouchFile::open(&vfs, Path::new(PATH), FileOptions::default(), Some(cache)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(&*again.header_term(new.pos, Wait::Yes).unwrap(), [131, 97, 1]);
+        assert_eq!(again.stats().reads.load(Ordering::Relaxed), 1);
     }
 }
 
