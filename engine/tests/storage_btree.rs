@@ -384,10 +384,10 @@ proptest! {
             let mut out = Vec::new();
             positions.push(at);
             appender.read_chunk(at, &mut out).unwrap();
-            let head = if at % 4096 == 0 { 21 } else { 20 };
+            let head = if at.is_multiple_of(4096) { 21 } else { 20 };
             let mut end = at + head + out.len() as u64;
             if at / 4096 != (end - 1) / 4096 { end += 1; }
-            if end % 4096 == 0 { end += 1; }
+            if end.is_multiple_of(4096) { end += 1; }
             at = end;
         }
         let mut node = Vec::new();
