@@ -2,4 +2,6 @@
 
 #[cfg(feature = "http")]
 pub mod auth;
+#[cfg(feature = "cli")]
+pub mod bench;
 pub mod config;
