@@ -32,6 +32,8 @@
 
 #[cfg(feature = "http")]
 pub mod auth;
+#[cfg(feature = "cli")]
+pub mod bench;
 pub mod blocking;
 pub mod config;
 pub mod config_server;
