@@ -176,7 +176,7 @@ test('live sync in both directions', async () => {
   const sync = a.sync(b, { live: true })
   const done = new Promise((resolve) => sync.on('complete', resolve))
   try {
-    const perSide = 68
+    const perSide = 67
     const equal = equalBySync(sync, a, b, 2 * perSide)
     await Promise.all([fill(a, 'a:'), fill(b, 'b:')])
     assert.equal((await a.allDocs()).rows.filter(({ id }) => id.startsWith('a:')).length, perSide)

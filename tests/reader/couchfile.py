@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""couchfile.py [--bodies] [--all-checked] FILE...: read `.couch` files without the server's code, and check them.
+"""couchfile.py [--bodies] [--all-checked] [--problems] FILE...: read `.couch` files without the server's code, and check them.
 
 Prints one JSON object per file: header, documents with every leaf, changes, local documents, purges, sizes, how many
 chunks carry a checksum, and under "problems" whatever does not agree. The last line counts files; the exit status is 1
 when a file has a problem. `--bodies` adds bodies and attachments, `--all-checked` counts a chunk without a checksum as a
-problem, as it is for every chunk that settee wrote.
+problem, as it is for every chunk that settee wrote. `--problems` prints only files with problems, and only those.
 """
 
 import hashlib
@@ -21,7 +21,6 @@ HEADER_FIELDS = (
     "revs_limit uuid epochs compacted_seq purge_infos_limit props_ptr"
 ).split()
 HEADER_DEFAULTS = dict(revs_limit=1000, compacted_seq=0, purge_infos_limit=1000, props_ptr=UNDEFINED)
-SEAL_BYTES = 8 + 16
 
 
 def written_size(pos, logical):
@@ -167,24 +166,15 @@ class CouchFile:
             raise Damaged("not a database header")
         return term, rest, end
 
-    def seal_fits(self, block, rest):
-        """Whether the region that a sealed header names has the hash that it names; True without a seal."""
-        if len(rest) < SEAL_BYTES:
-            return True
-        begin = int.from_bytes(rest[-SEAL_BYTES:-16], "big")
-        return begin <= block * BLOCK and xxh3_128(self.data[begin:block * BLOCK]) == rest[-16:]
-
     def find_header(self):
         skipped = 0
         for block in range(len(self.data) // BLOCK, -1, -1):
             try:
                 term, rest, end = self.header_at(block)
-                if not self.seal_fits(block, rest):
-                    raise Damaged("seal")
             except Damaged:
                 skipped += self.data[block * BLOCK:block * BLOCK + 1] == b"\x01"
                 continue
-            self.header_pos, self.header_end, self.seal = block * BLOCK, end, rest
+            self.header_pos, self.header_end, self.behind_term = block * BLOCK, end, len(rest)
             self.headers_skipped = skipped
             self.header_term = term
             self.header = dict(HEADER_DEFAULTS)
@@ -390,7 +380,7 @@ class CouchFile:
             "file": self.path,
             "header": {name: show(header.get(name, UNDEFINED)) for name in HEADER_FIELDS},
             "header_pos": self.header_pos, "header_end": self.header_end, "headers_skipped": self.headers_skipped,
-            "bytes_behind_header": len(self.data) - self.header_end, "sealed": len(self.seal) >= SEAL_BYTES,
+            "bytes_behind_header": len(self.data) - self.header_end, "bytes_behind_term": self.behind_term,
             "disk_version": header["disk_version"], "update_seq": header["update_seq"],
             "doc_count": counts[0], "del_doc_count": counts[1],
             "sizes": {"active": active, "external": counts[3], "file": len(self.data)},
@@ -415,7 +405,7 @@ class CouchFile:
 def main(arguments):
     flags = {argument for argument in arguments if argument.startswith("--")}
     paths = [argument for argument in arguments if not argument.startswith("--")]
-    if not paths or flags - {"--bodies", "--all-checked"}:
+    if not paths or flags - {"--bodies", "--all-checked", "--problems"}:
         print(__doc__, file=sys.stderr)
         return 2
     bad = 0
@@ -425,6 +415,10 @@ def main(arguments):
         except Damaged as error:
             told = {"file": path, "problems": [str(error)]}
         bad += bool(told["problems"])
+        if "--problems" in flags:
+            told = {"file": path, "problems": told["problems"]}
+            if not told["problems"]:
+                continue
         print(json.dumps(told, ensure_ascii=False))
     print("%d files, %d with problems" % (len(paths), bad), file=sys.stderr)
     return 1 if bad else 0
