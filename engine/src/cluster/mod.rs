@@ -3,6 +3,10 @@
 //! Everything here is a value: machines are fed with what workers answered and say what to do next; nothing here sends,
 //! waits or looks at a clock.
 
+mod all_docs;
+mod changes;
+mod db_info;
+mod missing_revs;
 mod open_doc;
 mod open_revs;
 mod packed_seq;
@@ -15,6 +19,14 @@ mod start_seq;
 mod update_docs;
 mod workers;
 
+pub use all_docs::{
+    AllDocsMerge, AllDocsMeta, AllDocsOptions, Drained, MergeState, RowBatch, RowRef, ShardMeta,
+};
+pub use changes::{
+    ChangeBatch, ChangeRef, ChangeRows, ChangesEnd, ChangesMerge, ChangesOptions, ChangesState,
+};
+pub use db_info::{ClusterInfo, DbInfoMerge, InfoStep, ShardInfo};
+pub use missing_revs::{Lacking, MissingRevs, MissingRevsDone, MissingRevsResult};
 pub use open_doc::{
     NodeRevs, NotFound, OpenDoc, OpenDocOptions, OpenDone, OpenReply, OpenResult, ReadRepair,
 };

@@ -172,6 +172,12 @@ impl<D: Revision> OpenRevs<D> {
                     }
                 }
                 RevReply::Missing(position, id) => {
+                    // CouchDB repairs as well when all copies lack the revision; there is nothing to repair then.
+                    let lacked_before = self.tree.iter().any(|branch| {
+                        branch.doc.is_none()
+                            && branch.position == position
+                            && branch.path.first() == Some(&id)
+                    });
                     match merge(
                         &mut self.tree,
                         Branch {
@@ -180,7 +186,7 @@ impl<D: Revision> OpenRevs<D> {
                             doc: None,
                         },
                     ) {
-                        Merged::InternalNode => differ = true,
+                        Merged::InternalNode => differ |= !lacked_before,
                         Merged::NewLeaf | Merged::NewBranch => nothing_new = false,
                     }
                 }

@@ -1,7 +1,7 @@
 //! The packed sequence of a running changes feed: every row carries the vector of all shards, so the string is kept
 //! encoded and only the characters that hold the changed number are made anew.
 
-use super::packed_seq::{PackedSeq, SeqEntry};
+use super::packed_seq::{PackedSeq, ShardSeq};
 use crate::codec::term::{tag, write};
 
 /// The characters of url-safe base64.
@@ -123,11 +123,13 @@ impl PackedSeqTemplate {
         }
     }
 
-    /// Sets the whole part of `shard`, for instance when a worker answers with another uuid or epoch.
-    pub fn set_entry(&mut self, shard: usize, entry: SeqEntry) {
+    /// Sets the whole part of `shard`, for instance when its file turns out to have another uuid or epoch. A part that is
+    /// as it was is left alone.
+    pub fn set_form(&mut self, shard: usize, form: ShardSeq) {
         self.store_numbers();
-        if let Some(slot) = self.vector.entries.get_mut(shard) {
-            *slot = entry;
+        match self.vector.entries.get_mut(shard) {
+            Some(entry) if entry.seq != form => entry.seq = form,
+            _ => return,
         }
         self.fields.clear();
         self.rebuild();

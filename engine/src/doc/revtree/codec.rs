@@ -50,9 +50,19 @@ pub(super) fn read_value<'a>(reader: &mut Reader<'a>) -> Result<Option<WriteInfo
     let deleted = reader.read_u64()? != 0;
     let ptr = reader.read_u64()?;
     let seq = reader.read_u64()?;
-    let sizes = if arity > 3 { read_sizes(reader)? } else { Sizes::default() };
+    let sizes = if arity > 3 {
+        read_sizes(reader)?
+    } else {
+        Sizes::default()
+    };
     let atts = if arity > 4 { reader.skip()? } else { &[] };
-    Ok(Some(WriteInfo { deleted, ptr, seq, sizes, atts }))
+    Ok(Some(WriteInfo {
+        deleted,
+        ptr,
+        seq,
+        sizes,
+        atts,
+    }))
 }
 
 /// Reads sizes: `{Active, External}`, `{size_info, Active, External}`, or the active size alone.
@@ -63,7 +73,12 @@ pub(crate) fn read_sizes(reader: &mut Reader<'_>) -> Result<Sizes, RevTreeError>
             3 if reader.skip_atom(b"size_info") => {}
             _ => return Err(RevTreeError::Shape("tuple as sizes")),
         },
-        _ => return Ok(Sizes { active: reader.read_u64()?, external: 0 }),
+        _ => {
+            return Ok(Sizes {
+                active: reader.read_u64()?,
+                external: 0,
+            });
+        }
     }
     let active = reader.read_u64()?;
     let external = reader.read_u64()?;
@@ -74,7 +89,12 @@ pub(crate) fn read_sizes(reader: &mut Reader<'_>) -> Result<Sizes, RevTreeError>
 pub(crate) fn read_stream(reader: &mut Reader<'_>) -> Result<Stream, RevTreeError> {
     let count = match reader.read_list()? {
         ListHead::Nil => return Ok(Stream::new()),
-        ListHead::Bytes(bytes) => return Ok(bytes.iter().map(|pos| (u64::from(*pos), CHUNK_LEN_UNKNOWN)).collect()),
+        ListHead::Bytes(bytes) => {
+            return Ok(bytes
+                .iter()
+                .map(|pos| (u64::from(*pos), CHUNK_LEN_UNKNOWN))
+                .collect());
+        }
         ListHead::Elements(count) if count <= STREAM_CHUNKS_MAX => count,
         ListHead::Elements(_) => return Err(RevTreeError::Shape("number of chunks")),
     };
@@ -175,11 +195,20 @@ impl RevTree {
                     ptr: value.ptr,
                     seq: value.seq,
                     sizes: value.sizes,
-                    atts: if value.atts.is_empty() { Vec::new() } else { read_leaf_atts(value.atts)? },
+                    atts: if value.atts.is_empty() {
+                        Vec::new()
+                    } else {
+                        read_leaf_atts(value.atts)?
+                    },
                 }),
                 None => None,
             };
-            tree.nodes.push(Node { id: RevId::new(node.id), pos: node.pos, root: node.root, leaf });
+            tree.nodes.push(Node {
+                id: RevId::new(node.id),
+                pos: node.pos,
+                root: node.root,
+                leaf,
+            });
         }
         Ok(tree)
     }

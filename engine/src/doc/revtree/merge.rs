@@ -24,10 +24,22 @@ impl RevTree {
     /// A path without revisions changes nothing.
     pub fn merge(&mut self, path: &RevPath, leaf: Option<Leaf>) -> MergeOutcome {
         // A path cannot reach below position 0; what a caller lists beyond that is dropped.
-        let count = path.ids.len().min(usize::try_from(path.start).unwrap_or(usize::MAX).saturating_add(1));
-        let mut nodes: SmallVec<[PathNode; 2]> =
-            path.ids[..count].iter().rev().map(|id| PathNode { id: id.clone(), leaf: None }).collect();
-        let Some(newest) = nodes.last_mut() else { return MergeOutcome::InternalNode };
+        let count = path.ids.len().min(
+            usize::try_from(path.start)
+                .unwrap_or(usize::MAX)
+                .saturating_add(1),
+        );
+        let mut nodes: SmallVec<[PathNode; 2]> = path.ids[..count]
+            .iter()
+            .rev()
+            .map(|id| PathNode {
+                id: id.clone(),
+                leaf: None,
+            })
+            .collect();
+        let Some(newest) = nodes.last_mut() else {
+            return MergeOutcome::InternalNode;
+        };
         newest.leaf = leaf;
         self.merge_nodes(path.start + 1 - count as u64, nodes)
     }
@@ -35,7 +47,11 @@ impl RevTree {
     /// Merges revisions that stand at `first` and behind.
     pub(super) fn merge_nodes(&mut self, first: u64, mut path: SmallVec<[PathNode; 2]>) -> MergeOutcome {
         let Some(meeting) = self.meeting(first, &path) else {
-            let outcome = if self.is_empty() { MergeOutcome::NewLeaf } else { MergeOutcome::NewBranch };
+            let outcome = if self.is_empty() {
+                MergeOutcome::NewLeaf
+            } else {
+                MergeOutcome::NewBranch
+            };
             let index = self.nodes.len();
             self.insert_chain(index, first, true, path);
             self.sort_roots();
@@ -61,13 +77,27 @@ impl RevTree {
             let start = self.nodes[root].pos;
             if start > first {
                 let element = usize::try_from(start - first).unwrap_or(usize::MAX);
-                if path.get(element).is_some_and(|node| node.id == self.nodes[root].id) {
-                    return Some(Meeting { root, node: root, element });
+                if path
+                    .get(element)
+                    .is_some_and(|node| node.id == self.nodes[root].id)
+                {
+                    return Some(Meeting {
+                        root,
+                        node: root,
+                        element,
+                    });
                 }
             } else if let Some(oldest) = path.first() {
                 let nodes = &self.nodes[root..end];
-                if let Some(offset) = nodes.iter().position(|node| node.pos == first && node.id == oldest.id) {
-                    return Some(Meeting { root, node: root + offset, element: 0 });
+                if let Some(offset) = nodes
+                    .iter()
+                    .position(|node| node.pos == first && node.id == oldest.id)
+                {
+                    return Some(Meeting {
+                        root,
+                        node: root + offset,
+                        element: 0,
+                    });
                 }
             }
             root = end;
@@ -85,7 +115,9 @@ impl RevTree {
             }
             let pos = node.pos;
             used += 1;
-            let Some(next) = path.get(used) else { return MergeOutcome::InternalNode };
+            let Some(next) = path.get(used) else {
+                return MergeOutcome::InternalNode;
+            };
             let first_child = self.is_leaf_at(index);
             let (place, found) = self.place_of_child(index, &next.id);
             if found {
@@ -94,7 +126,11 @@ impl RevTree {
             }
             path.drain(..used);
             self.insert_chain(place, pos + 1, false, path);
-            return if first_child { MergeOutcome::NewLeaf } else { MergeOutcome::NewBranch };
+            return if first_child {
+                MergeOutcome::NewLeaf
+            } else {
+                MergeOutcome::NewBranch
+            };
         }
     }
 
@@ -127,7 +163,9 @@ impl RevTree {
 
     /// Brings the roots into order: by position, then id.
     pub(super) fn sort_roots(&mut self) {
-        let roots: SmallVec<[usize; 4]> = (0..self.nodes.len()).filter(|index| self.nodes[*index].root).collect();
+        let roots: SmallVec<[usize; 4]> = (0..self.nodes.len())
+            .filter(|index| self.nodes[*index].root)
+            .collect();
         let key = |index: usize| (self.nodes[index].pos, &self.nodes[index].id);
         if roots.is_sorted_by_key(|index| key(*index)) {
             return;
@@ -136,7 +174,8 @@ impl RevTree {
         order.sort_by(|a, b| key(a.0).cmp(&key(b.0)));
         let mut nodes: Vec<Option<Node>> = std::mem::take(&mut self.nodes).into_iter().map(Some).collect();
         for (start, end) in order {
-            self.nodes.extend(nodes[start..end].iter_mut().filter_map(Option::take));
+            self.nodes
+                .extend(nodes[start..end].iter_mut().filter_map(Option::take));
         }
     }
 
@@ -170,12 +209,21 @@ impl RevTree {
                 (start, path)
             })
             .collect();
-        let ids = |path: &[usize]| path.iter().map(|index| &self.nodes[*index].id).collect::<Vec<_>>();
+        let ids = |path: &[usize]| {
+            path.iter()
+                .map(|index| &self.nodes[*index].id)
+                .collect::<Vec<_>>()
+        };
         paths.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| ids(&a.1).cmp(&ids(&b.1))));
         let mut tree = Self::new();
         for (start, path) in paths {
             let nodes = path.iter().rev().map(|index| &self.nodes[*index]);
-            let nodes = nodes.map(|node| PathNode { id: node.id.clone(), leaf: node.leaf.clone() }).collect();
+            let nodes = nodes
+                .map(|node| PathNode {
+                    id: node.id.clone(),
+                    leaf: node.leaf.clone(),
+                })
+                .collect();
             tree.merge_nodes(start, nodes);
         }
         tree

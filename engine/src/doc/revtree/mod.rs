@@ -58,7 +58,16 @@ impl Leaf {
     /// A leaf that is not yet written: `tag` is the caller's own and comes back in [`RevTree::settle`].
     #[must_use]
     pub const fn pending(deleted: bool, tag: u64) -> Self {
-        Self { deleted, ptr: tag, seq: SEQ_PENDING, sizes: Sizes { active: 0, external: 0 }, atts: Vec::new() }
+        Self {
+            deleted,
+            ptr: tag,
+            seq: SEQ_PENDING,
+            sizes: Sizes {
+                active: 0,
+                external: 0,
+            },
+            atts: Vec::new(),
+        }
     }
 
     /// Sets the attachments' streams, sorted and without repetition as they stand in a file.
@@ -82,7 +91,10 @@ impl RevPath {
     /// The path of one revision whose ancestors are not known.
     #[must_use]
     pub fn single(rev: Rev) -> Self {
-        Self { start: rev.pos, ids: SmallVec::from_iter([rev.id]) }
+        Self {
+            start: rev.pos,
+            ids: SmallVec::from_iter([rev.id]),
+        }
     }
 
     /// The newest revision.
@@ -97,7 +109,10 @@ impl RevPath {
         let mut ids = RevIds::with_capacity(self.ids.len() + 1);
         ids.push(id);
         ids.extend(self.ids.iter().cloned());
-        Self { start: self.start.saturating_add(1), ids }
+        Self {
+            start: self.start.saturating_add(1),
+            ids,
+        }
     }
 
     /// Whether no revision is named.
@@ -175,8 +190,14 @@ impl RevTree {
 
     /// The index behind the last descendant of the node at `index`.
     pub(crate) fn subtree_end(&self, index: usize) -> usize {
-        let Some(node) = self.nodes.get(index) else { return self.nodes.len() };
-        let behind = self.nodes.iter().skip(index + 1).position(|other| other.root || other.pos <= node.pos);
+        let Some(node) = self.nodes.get(index) else {
+            return self.nodes.len();
+        };
+        let behind = self
+            .nodes
+            .iter()
+            .skip(index + 1)
+            .position(|other| other.root || other.pos <= node.pos);
         behind.map_or(self.nodes.len(), |count| index + 1 + count)
     }
 
@@ -204,7 +225,9 @@ impl RevTree {
         }
         streams.sort_unstable();
         streams.dedup();
-        let attachments = streams.iter().fold(0_u64, |sum, (_, len)| sum.saturating_add(*len));
+        let attachments = streams
+            .iter()
+            .fold(0_u64, |sum, (_, len)| sum.saturating_add(*len));
         sizes.active = sizes.active.saturating_add(attachments);
         sizes.external = sizes.external.saturating_add(attachments);
         sizes

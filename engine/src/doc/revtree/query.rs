@@ -79,13 +79,17 @@ impl<'t> NodeRef<'t> {
     #[must_use]
     pub fn path(self) -> RevPath {
         let ids = self.ancestors().map(|node| node.id().clone()).collect();
-        RevPath { start: self.pos(), ids }
+        RevPath {
+            start: self.pos(),
+            ids,
+        }
     }
 
     /// It and its known ancestors, the newest first.
     pub fn ancestors(self) -> impl Iterator<Item = Self> {
         let tree = self.tree;
-        tree.ancestors_from(self.index).map(move |index| Self { tree, index })
+        tree.ancestors_from(self.index)
+            .map(move |index| Self { tree, index })
     }
 
     /// What `_revs_info` says of it and its ancestors.
@@ -102,7 +106,12 @@ impl<'t> NodeRef<'t> {
     /// What the winner is greatest in: live before deleted, then position, then id. A leaf without a body loses to all.
     fn rank(self) -> (bool, bool, u64, &'t RevId) {
         let leaf = self.leaf();
-        (leaf.is_some(), leaf.is_some_and(|leaf| !leaf.deleted), self.pos(), self.id())
+        (
+            leaf.is_some(),
+            leaf.is_some_and(|leaf| !leaf.deleted),
+            self.pos(),
+            self.id(),
+        )
     }
 }
 
@@ -118,7 +127,9 @@ impl RevTree {
 
     /// The leaves in the tree's order.
     pub fn leaves(&self) -> impl Iterator<Item = NodeRef<'_>> {
-        (0..self.nodes.len()).filter(|index| self.is_leaf_at(*index)).map(|index| self.node(index))
+        (0..self.nodes.len())
+            .filter(|index| self.is_leaf_at(*index))
+            .map(|index| self.node(index))
     }
 
     /// The leaves, the winner first: live before deleted, then higher positions, then greater ids.
@@ -138,19 +149,29 @@ impl RevTree {
     /// Whether no leaf is live.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        !self.leaves().any(|node| node.leaf().is_some_and(|leaf| !leaf.deleted))
+        !self
+            .leaves()
+            .any(|node| node.leaf().is_some_and(|leaf| !leaf.deleted))
     }
 
     /// The greatest sequence of any revision; 0 when none is stored.
     #[must_use]
     pub fn max_seq(&self) -> u64 {
-        self.nodes.iter().filter_map(|node| node.leaf.as_ref()).map(|leaf| leaf.seq).max().unwrap_or(0)
+        self.nodes
+            .iter()
+            .filter_map(|node| node.leaf.as_ref())
+            .map(|leaf| leaf.seq)
+            .max()
+            .unwrap_or(0)
     }
 
     /// A revision anywhere in the tree.
     #[must_use]
     pub fn find(&self, rev: &Rev) -> Option<NodeRef<'_>> {
-        let index = self.nodes.iter().position(|node| node.pos == rev.pos && node.id == rev.id)?;
+        let index = self
+            .nodes
+            .iter()
+            .position(|node| node.pos == rev.pos && node.id == rev.id)?;
         Some(self.node(index))
     }
 
@@ -169,9 +190,14 @@ impl RevTree {
     /// The leaves at or below a revision, in the tree's order; none if the revision is not known.
     #[must_use]
     pub fn latest(&self, rev: &Rev) -> Vec<NodeRef<'_>> {
-        let Some(found) = self.find(rev) else { return Vec::new() };
+        let Some(found) = self.find(rev) else {
+            return Vec::new();
+        };
         let below = found.index..self.subtree_end(found.index);
-        below.filter(|index| self.is_leaf_at(*index)).map(|index| self.node(index)).collect()
+        below
+            .filter(|index| self.is_leaf_at(*index))
+            .map(|index| self.node(index))
+            .collect()
     }
 
     /// Those of `revs` that stand nowhere in the tree, sorted.
@@ -182,15 +208,29 @@ impl RevTree {
         for node in &self.nodes {
             let order = |(rev, _): &(&Rev, bool)| rev.pos.cmp(&node.pos).then_with(|| rev.id.cmp(&node.id));
             let at = wanted.partition_point(|entry| order(entry).is_lt());
-            wanted.iter_mut().skip(at).take_while(|entry| order(entry).is_eq()).for_each(|entry| entry.1 = true);
+            wanted
+                .iter_mut()
+                .skip(at)
+                .take_while(|entry| order(entry).is_eq())
+                .for_each(|entry| entry.1 = true);
         }
-        wanted.into_iter().filter(|(_, found)| !found).map(|(rev, _)| rev.clone()).collect()
+        wanted
+            .into_iter()
+            .filter(|(_, found)| !found)
+            .map(|(rev, _)| rev.clone())
+            .collect()
     }
 
     /// Leaves from which a client's missing revisions may descend: those before the greatest of `missing`.
     #[must_use]
     pub fn possible_ancestors(&self, missing: &[Rev]) -> Vec<Rev> {
-        let Some(max_pos) = missing.iter().map(|rev| rev.pos).max() else { return Vec::new() };
-        self.leaves_sorted().into_iter().map(NodeRef::rev).filter(|rev| rev.pos < max_pos).collect()
+        let Some(max_pos) = missing.iter().map(|rev| rev.pos).max() else {
+            return Vec::new();
+        };
+        self.leaves_sorted()
+            .into_iter()
+            .map(NodeRef::rev)
+            .filter(|rev| rev.pos < max_pos)
+            .collect()
     }
 }

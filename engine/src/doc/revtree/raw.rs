@@ -41,7 +41,12 @@ impl<'a> RawWalk<'a> {
             ListHead::Elements(_) => State::Roots,
             ListHead::Bytes(_) => return Err(RevTreeError::Shape("list of bytes as a tree")),
         };
-        Ok(Self { reader, pos: 0, open: 0, state })
+        Ok(Self {
+            reader,
+            pos: 0,
+            open: 0,
+            state,
+        })
     }
 
     /// The next node, or nothing behind the last one.
@@ -86,7 +91,13 @@ impl<'a> RawWalk<'a> {
             }
             _ => return Err(RevTreeError::Shape("list of children")),
         };
-        Ok(RawNode { pos, root, id, value, is_leaf })
+        Ok(RawNode {
+            pos,
+            root,
+            id,
+            value,
+            is_leaf,
+        })
     }
 }
 
@@ -153,8 +164,22 @@ pub fn winner_of_raw(raw: &[u8]) -> Result<WinnerView<'_>, RevTreeError> {
             best = Some(leaf);
         }
     })?;
-    let LeafView { pos, id, deleted, ptr, seq } = best.ok_or(RevTreeError::NoLeaf)?;
-    Ok(WinnerView { pos, id, deleted, ptr, seq, leaf_count, live_leaf_count })
+    let LeafView {
+        pos,
+        id,
+        deleted,
+        ptr,
+        seq,
+    } = best.ok_or(RevTreeError::NoLeaf)?;
+    Ok(WinnerView {
+        pos,
+        id,
+        deleted,
+        ptr,
+        seq,
+        leaf_count,
+        live_leaf_count,
+    })
 }
 
 /// Visits every leaf whose body is stored, in the tree's order, from the tree's raw term.
@@ -165,8 +190,16 @@ pub fn leaves_of_raw<'a>(raw: &'a [u8], mut visit: impl FnMut(LeafView<'a>)) -> 
     let mut walk = RawWalk::new(raw)?;
     while let Some(node) = walk.next()? {
         if let (true, Some(value)) = (node.is_leaf, node.value) {
-            let WriteInfo { deleted, ptr, seq, .. } = value;
-            visit(LeafView { pos: node.pos, id: node.id, deleted, ptr, seq });
+            let WriteInfo {
+                deleted, ptr, seq, ..
+            } = value;
+            visit(LeafView {
+                pos: node.pos,
+                id: node.id,
+                deleted,
+                ptr,
+                seq,
+            });
         }
     }
     Ok(())

@@ -38,7 +38,8 @@ impl RevTree {
 
     fn has_repeated_ids(&self) -> bool {
         if self.nodes.len() <= PAIRWISE_NODES_MAX {
-            let repeated = |(index, node): (usize, &Node)| self.nodes[..index].iter().any(|other| other.id == node.id);
+            let repeated =
+                |(index, node): (usize, &Node)| self.nodes[..index].iter().any(|other| other.id == node.id);
             return self.nodes.iter().enumerate().any(repeated);
         }
         let mut seen: HashSet<&RevId, ahash::RandomState> =
@@ -56,10 +57,13 @@ impl RevTree {
         for index in 0..self.nodes.len() {
             self.unwind(&mut above, index);
             if distances[index] < limit {
-                let part = above.last().and_then(|parent| part_of[*parent]).unwrap_or_else(|| {
-                    parts.push(Vec::new());
-                    parts.len() - 1
-                });
+                let part = above
+                    .last()
+                    .and_then(|parent| part_of[*parent])
+                    .unwrap_or_else(|| {
+                        parts.push(Vec::new());
+                        parts.len() - 1
+                    });
                 self.nodes[index].root = parts[part].is_empty();
                 part_of[index] = Some(part);
                 parts[part].push(index);
