@@ -74,6 +74,8 @@ class Writer(threading.Thread):
         except (OSError, http.client.HTTPException, ValueError):
             # The server is gone, or was cut off in the middle of an answer: nothing was acknowledged.
             return
+        except (KeyError, IndexError, TypeError) as error:
+            self.refused.append(("an answer of another shape", repr(error)))
 
     def document(self, deleted=False):
         """A new document, or the next revision of one that this writer made."""
