@@ -273,6 +273,10 @@ pub(crate) fn block_on_until<F: Future>(future: F, deadline: Duration) -> Option
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut cx = Context::from_waker(&waker);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a thread outside the system waits in real time"
+    )]
     let started = Instant::now();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {

@@ -41,6 +41,7 @@ impl Clock for RealClock {
         self.base.elapsed()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this is the real clock")]
     fn now_unix_micros(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
     }

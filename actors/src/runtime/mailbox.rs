@@ -370,6 +370,10 @@ impl<M: Send + 'static> Ref<M> {
         if in_turn() {
             tracing::warn!(callee = %self.pid(), "blocking call inside a process or a job");
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a thread outside the system waits in real time"
+        )]
         let started = std::time::Instant::now();
         let (reply_to, answer) = ReplyTo::pair();
         match block_on_until(self.mailbox.push_waiting(make(reply_to)), deadline) {
