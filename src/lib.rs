@@ -35,9 +35,13 @@ pub mod auth;
 #[cfg(feature = "cli")]
 pub mod bench;
 pub mod blocking;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod config;
 pub mod config_server;
 pub mod database;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod node;
 
 pub use blocking::{BlockingDatabase, BlockingNode};

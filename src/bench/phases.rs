@@ -55,7 +55,7 @@ pub enum BenchError {
 /// Where results go.
 pub struct Output<'a> {
     /// Gets the lines while they come; `None` when only the outcome is wanted.
-    pub lines: Option<&'a mut dyn Write>,
+    pub lines: Option<&'a mut (dyn Write + Send)>,
     /// Shows how far a phase has come.
     pub progress: Progress,
 }
