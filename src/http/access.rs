@@ -1,0 +1,296 @@
+//! Who may do what: the one table of requirements, and the check of a database's security object.
+
+use serde_json::Value;
+
+use crate::auth::UserCtx;
+
+use super::error::HttpError;
+use super::request::Verb;
+use super::router::{DatabasePart, Segments, Target};
+
+/// What a request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing.
+    Nobody,
+    /// A logged-in user.
+    User,
+    /// Server admin.
+    ServerAdmin,
+    /// Server admin, or the role `_metrics`.
+    Metrics,
+    /// Member of the database.
+    Member,
+    /// Admin of the database; whoever is not gets 401.
+    DatabaseTask,
+    /// Admin of the database; anonymous gets 401, others 403.
+    DatabaseAdmin,
+}
+
+/// The authorisation table.
+pub fn need(target: &Target, verb: Verb, segments: &Segments<'_>, admin_only_all_dbs: bool) -> Need {
+    match target {
+        Target::Welcome => Need::Nobody,
+        Target::Server(name) => match *name {
+            "favicon.ico" | "_utils" | "_up" | "_uuids" | "_session" => Need::Nobody,
+            "_replicate" | "_search_analyze" | "_nouveau_analyze" => Need::User,
+            "_all_dbs" | "_dbs_info" if !admin_only_all_dbs => Need::Nobody,
+            "_node" if matches!(segments.text(2), Some("_stats" | "_system" | "_prometheus")) => Need::Metrics,
+            _ => Need::ServerAdmin,
+        },
+        Target::Database(name, part) => database_need(name, part, verb),
+    }
+}
+
+fn database_need(name: &[u8], part: &DatabasePart, verb: Verb) -> Need {
+    let system = matches!(name, b"_users" | b"_replicator");
+    match part {
+        _ if name.starts_with(b"_") && !system => Need::ServerAdmin,
+        DatabasePart::Root if matches!(verb, Verb::Put | Verb::Delete) => Need::ServerAdmin,
+        DatabasePart::Endpoint(endpoint) => match *endpoint {
+            "_purge" | "_sync_shards" => Need::ServerAdmin,
+            "_purged_infos_limit" if verb == Verb::Put => Need::ServerAdmin,
+            "_time_seq" if verb == Verb::Delete => Need::ServerAdmin,
+            "_compact" | "_view_cleanup" => Need::DatabaseTask,
+            "_security" | "_revs_limit" | "_auto_purge" if verb == Verb::Put => Need::DatabaseAdmin,
+            "_index" if !verb.reads() => Need::DatabaseAdmin,
+            "_all_docs" | "_changes" if system => Need::ServerAdmin,
+            _ => Need::Member,
+        },
+        DatabasePart::DesignFunction("_view" | "_list") if system => Need::ServerAdmin,
+        DatabasePart::Document(id) | DatabasePart::JoinedDesign(id) | DatabasePart::Attachment(id, _)
+            if id.starts_with(b"_design/") && matches!(verb, Verb::Put | Verb::Delete) =>
+        {
+            Need::DatabaseAdmin
+        }
+        _ => Need::Member,
+    }
+}
+
+/// Checks what can be checked without looking at a database.
+///
+/// # Errors
+/// 401 with the sentence that belongs to the requirement.
+pub fn check_server(need: Need, user: &UserCtx) -> Result<(), HttpError> {
+    let refusal = match need {
+        Need::User if user.name.is_none() && !is_server_admin(user) => "You are not an authenticated user",
+        Need::ServerAdmin if !is_server_admin(user) => "You are not a server admin.",
+        Need::Metrics if !is_server_admin(user) && !has_role(user, "_metrics") => {
+            "You are not a server admin or read-only metrics user"
+        }
+        _ => return Ok(()),
+    };
+    Err(HttpError::unauthorized(refusal))
+}
+
+/// Checks a requirement against the security object of a database.
+///
+/// # Errors
+/// 401 or 403 with the sentence that belongs to the requirement.
+pub fn check_database(need: Need, user: &UserCtx, security: &Security) -> Result<(), HttpError> {
+    let (allowed, sentence) = match need {
+        Need::Nobody | Need::User | Need::ServerAdmin | Need::Metrics => return check_server(need, user),
+        Need::Member => {
+            if security.is_member(user) {
+                return Ok(());
+            }
+            return Err(if user.name.is_none() {
+                HttpError::unauthorized("You are not authorized to access this db.")
+            } else {
+                HttpError::forbidden("You are not allowed to access this db.")
+            });
+        }
+        Need::DatabaseTask => (security.is_admin(user), "You are not a server or db admin."),
+        Need::DatabaseAdmin => (security.is_admin(user), "You are not a db or server admin."),
+    };
+    if allowed {
+        Ok(())
+    } else if need == Need::DatabaseTask || user.name.is_none() {
+        Err(HttpError::unauthorized(sentence))
+    } else {
+        Err(HttpError::forbidden(sentence))
+    }
+}
+
+/// Whether the user has the role `_admin`.
+pub fn is_server_admin(user: &UserCtx) -> bool {
+    has_role(user, "_admin")
+}
+
+fn has_role(user: &UserCtx, role: &str) -> bool {
+    user.roles.iter().any(|has| has == role)
+}
+
+/// Names and roles of one group of a security object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Group {
+    names: Vec<String>,
+    roles: Vec<String>,
+}
+
+impl Group {
+    fn read(value: Option<&Value>) -> Self {
+        let list = |key: &str| -> Vec<String> {
+            let entries = value.and_then(|group| group.get(key)).and_then(Value::as_array);
+            entries.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        Self { names: list("names"), roles: list("roles") }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.roles.is_empty()
+    }
+
+    fn has(&self, user: &UserCtx) -> bool {
+        user.name.as_ref().is_some_and(|name| self.names.contains(name))
+            || self.roles.iter().any(|role| has_role(user, role))
+    }
+}
+
+/// A database's security object, as far as it is checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Security {
+    admins: Group,
+    members: Group,
+}
+
+impl Security {
+    /// Reads a stored object. What cannot be understood grants nothing beyond server admins.
+    pub fn read(json: &[u8]) -> Self {
+        match serde_json::from_slice::<Value>(json) {
+            Ok(value) => {
+                let members = value.get("members").or_else(|| value.get("readers"));
+                Self { admins: Group::read(value.get("admins")), members: Group::read(members) }
+            }
+            Err(_) => {
+                let admins_only = Group { names: Vec::new(), roles: vec!["_admin".to_owned()] };
+                Self { admins: admins_only.clone(), members: admins_only }
+            }
+        }
+    }
+
+    /// Whether the user may administrate the database.
+    pub fn is_admin(&self, user: &UserCtx) -> bool {
+        is_server_admin(user) || self.admins.has(user)
+    }
+
+    /// Whether the user may read and write documents.
+    pub fn is_member(&self, user: &UserCtx) -> bool {
+        self.is_admin(user) || self.members.is_empty() || self.members.has(user)
+    }
+}
+
+/// Checks a new security object.
+///
+/// # Errors
+/// 400 that says which member is wrong.
+pub fn validate_security(value: &Value) -> Result<(), HttpError> {
+    if !value.is_object() {
+        return Err(HttpError::bad_request("Request body must be a JSON object"));
+    }
+    for group in ["admins", "members", "readers"] {
+        let Some(entry) = value.get(group) else { continue };
+        if !entry.is_object() {
+            return Err(HttpError::bad_request(format!("`{group}` must be a JSON object")));
+        }
+        for list in ["names", "roles"] {
+            let strings = |value: &Value| value.as_array().is_some_and(|all| all.iter().all(Value::is_string));
+            if entry.get(list).is_some_and(|value| !strings(value)) {
+                return Err(HttpError::bad_request(format!("`{group}.{list}` must be a JSON list of strings")));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::router::route;
+    use super::*;
+
+    fn user(name: &str, roles: &[&str]) -> UserCtx {
+        UserCtx {
+            name: (!name.is_empty()).then(|| name.to_owned()),
+            roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+            ..UserCtx::default()
+        }
+    }
+
+    fn need_of(path: &str, verb: Verb) -> Need {
+        let segments = Segments::parse(path, true).expect("a good path");
+        need(&route(&segments), verb, &segments, true)
+    }
+
+    #[test]
+    fn every_kind_of_path_has_its_need() {
+        let table = [
+            ("/", Verb::Get, Need::Nobody),
+            ("/_up", Verb::Get, Need::Nobody),
+            ("/_session", Verb::Post, Need::Nobody),
+            ("/_replicate", Verb::Post, Need::User),
+            ("/_all_dbs", Verb::Get, Need::ServerAdmin),
+            ("/_active_tasks", Verb::Get, Need::ServerAdmin),
+            ("/_node/_local/_stats", Verb::Get, Need::Metrics),
+            ("/_node/_local/_config", Verb::Get, Need::ServerAdmin),
+            ("/db", Verb::Get, Need::Member),
+            ("/db", Verb::Put, Need::ServerAdmin),
+            ("/db", Verb::Delete, Need::ServerAdmin),
+            ("/db/_purge", Verb::Post, Need::ServerAdmin),
+            ("/db/_compact", Verb::Post, Need::DatabaseTask),
+            ("/db/_security", Verb::Get, Need::Member),
+            ("/db/_security", Verb::Put, Need::DatabaseAdmin),
+            ("/db/_design/x", Verb::Get, Need::Member),
+            ("/db/_design/x", Verb::Put, Need::DatabaseAdmin),
+            ("/db/_design%2Fx", Verb::Delete, Need::DatabaseAdmin),
+            ("/db/_design/x/att", Verb::Put, Need::DatabaseAdmin),
+            ("/db/doc", Verb::Put, Need::Member),
+            ("/_stats", Verb::Get, Need::ServerAdmin),
+            ("/_users/_all_docs", Verb::Get, Need::ServerAdmin),
+            ("/_users/org.couchdb.user:a", Verb::Get, Need::Member),
+        ];
+        for (path, verb, expected) in table {
+            assert_eq!(need_of(path, verb), expected, "{verb:?} {path}");
+        }
+    }
+
+    #[test]
+    fn members_are_checked_by_name_and_role() {
+        let security = Security::read(br#"{"admins":{"names":["boss"]},"members":{"roles":["team"]}}"#);
+        let check = |need, user: &UserCtx| check_database(need, user, &security).map_err(|error| error.status);
+        assert_eq!(check(Need::Member, &user("", &[])), Err(401));
+        assert_eq!(check(Need::Member, &user("joe", &[])), Err(403));
+        assert_eq!(check(Need::Member, &user("joe", &["team"])), Ok(()));
+        assert_eq!(check(Need::Member, &user("boss", &[])), Ok(()));
+        assert_eq!(check(Need::DatabaseAdmin, &user("joe", &["team"])), Err(403));
+        assert_eq!(check(Need::DatabaseAdmin, &user("", &[])), Err(401));
+        assert_eq!(check(Need::DatabaseTask, &user("joe", &["team"])), Err(401));
+        assert_eq!(check(Need::DatabaseAdmin, &user("root", &["_admin"])), Ok(()));
+    }
+
+    #[test]
+    fn an_empty_object_is_public_and_an_unreadable_one_is_not() {
+        assert!(Security::read(b"{}").is_member(&user("", &[])));
+        assert!(!Security::read(b"{}").is_admin(&user("joe", &[])));
+        assert!(!Security::read(b"junk").is_member(&user("joe", &[])));
+        assert!(!Security::read(br#"{"readers":{"names":["a"]}}"#).is_member(&user("joe", &[])));
+    }
+
+    #[test]
+    fn server_refusals_are_always_401() {
+        let joe = user("joe", &[]);
+        let error = check_server(Need::ServerAdmin, &joe).expect_err("refused");
+        assert_eq!(error, HttpError::unauthorized("You are not a server admin."));
+        assert!(check_server(Need::Metrics, &user("joe", &["_metrics"])).is_ok());
+        assert!(check_server(Need::User, &user("", &[])).is_err());
+    }
+
+    #[test]
+    fn security_objects_must_have_the_right_shape() {
+        let bad = [r#"[]"#, r#"{"admins":1}"#, r#"{"members":{"names":[1]}}"#, r#"{"members":{"roles":"a"}}"#];
+        for text in bad {
+            let value: Value = serde_json::from_str(text).expect("JSON");
+            assert_eq!(validate_security(&value).map_err(|error| error.status), Err(400), "{text}");
+        }
+        assert!(validate_security(&serde_json::json!({"x": 1, "admins": {}})).is_ok());
+    }
+}
