@@ -1,3 +1,5 @@
 //! settee: a CouchDB-compatible, sharded document database made of supervised actors.
 
+#[cfg(feature = "http")]
+pub mod auth;
 pub mod config;
