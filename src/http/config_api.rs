@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{ChangeError, Persist, is_protected};
 
+use super::authenticate::hash_admin;
 use super::error::HttpError;
 use super::live::LiveConfig;
 use super::reply::{self, Handled};
@@ -81,8 +82,8 @@ async fn change(
         // A new admin's password is hashed before anything is written.
         Some(password) if section == "admins" => {
             let live = config.live();
-            let hashed = actix_web::web::block(move || super::authenticate::hash_admin(&live, &password)).await;
-            Some(hashed.map_err(|_| HttpError::internal("hashing the password was cancelled"))?)
+            let hashed = actix_web::web::block(move || hash_admin(&live.settings, &password)).await;
+            Some(hashed.map_err(|_| HttpError::internal("hashing the password was cancelled"))??)
         }
         other => other,
     };

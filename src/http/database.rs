@@ -6,12 +6,14 @@ use serde_json::{Map, Value};
 use settee_actors::coordinator::{CreateDb, DbInfo, MissingRevs};
 use settee_engine::ids::{DbName, DbNameError, DocId, Rev};
 
+use crate::auth;
+
 use super::error::{HttpError, write_json_string};
 use super::params::{Integer, integer};
 use super::reply::{self, Handled};
 use super::request::{Request, Verb};
 use super::router::{Segments, percent_encode};
-use super::{access, document};
+use super::document;
 
 /// What a name that no database can have gets on PUT.
 pub fn illegal_name(error: &DbNameError) -> HttpError {
@@ -137,7 +139,7 @@ pub async fn security(request: &Request, db: &DbName) -> Handled {
     }
     let body = request.body().await?;
     let value: Value = serde_json::from_slice(&body).map_err(|_| HttpError::invalid_json())?;
-    access::validate_security(&value)?;
+    auth::validate_security_object(&value).map_err(|error| HttpError::bad_request(error.to_string()))?;
     request.app.coordinator.set_security(db, &body).await?;
     Ok(reply::ok(200))
 }

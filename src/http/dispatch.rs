@@ -2,7 +2,7 @@
 
 use settee_engine::ids::{DbName, DbNameError};
 
-use super::access::{self, Need, Security};
+use super::access::{self, Need};
 use super::all_docs::Listing;
 use super::error::HttpError;
 use super::reply::Handled;
@@ -34,9 +34,9 @@ async fn database_level(
         Err(error) if creates => return Err(database::illegal_name(&error)),
         Err(DbNameError::Illegal(_) | DbNameError::SegmentTooLong(_)) => return Err(HttpError::no_database()),
     };
-    if matches!(need, Need::Member | Need::DatabaseTask | Need::DatabaseAdmin) && !access::is_server_admin(&request.user)
+    if matches!(need, Need::Member | Need::DatabaseTask | Need::DatabaseAdmin) && !request.user.is_server_admin()
     {
-        let security = Security::read(&request.app.coordinator.security(&db).await?);
+        let security = access::read_security(&request.app.coordinator.security(&db).await?);
         access::check_database(need, &request.user, &security)?;
     }
     let outcome = handle(request, &db, part, segments).await;

@@ -87,6 +87,8 @@ pub struct Request {
     pub query: Query,
     /// Who asks.
     pub user: UserCtx,
+    /// How that was found out, as `_session` names it.
+    pub handler: Option<&'static str>,
     /// Names the request in the log and in the reply.
     pub id: RequestId,
     payload: RefCell<Option<web::Payload>>,
@@ -102,11 +104,12 @@ impl Request {
         verb: Verb,
         query: Query,
         user: UserCtx,
+        handler: Option<&'static str>,
         id: RequestId,
         payload: web::Payload,
         body_time: Rc<Cell<Duration>>,
     ) -> Self {
-        Self { app, settings, http, verb, query, user, id, payload: RefCell::new(Some(payload)), body_time }
+        Self { app, settings, http, verb, query, user, handler, id, payload: RefCell::new(Some(payload)), body_time }
     }
 
     /// A header as text.

@@ -15,7 +15,7 @@ use settee_actors::coordinator::Coordinator;
 use tokio::sync::watch;
 use tracing::Instrument;
 
-use super::authenticate::{self, Authentication};
+use super::authenticate::{self, Authentication, Identity};
 use super::cors::{CorsPolicy, Preflight};
 use super::dispatch;
 use super::error::HttpError;
@@ -255,7 +255,7 @@ impl Way<'_> {
             return Ok(response);
         }
         let target = route(&segments);
-        let (user, cookie) = authenticate::user(self.app, self.live, self.http).await?;
+        let Identity { user, handler, cookie } = authenticate::identify(self.app, self.live, self.http).await?;
         self.user.clone_from(&user.name);
         let open = match &target {
             Target::Server("_up") => settings.chttpd.require_valid_user_except_for_up,
@@ -272,6 +272,7 @@ impl Way<'_> {
             self.verb,
             query,
             user,
+            handler,
             self.id.clone(),
             payload,
             self.body_time.clone(),
