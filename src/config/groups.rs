@@ -166,7 +166,7 @@ group! {
     pbkdf2_prf: HashAlgorithm = "sha256", "", "The hash function of new password hashes.";
     iterations: u32 = "600000", "rounds", "How much work a new password hash takes.", |n| within(n, 1, MAX_ITERATIONS);
     min_iterations: u32 = "1", "rounds", "Password hashes with fewer are refused.", |n| within(n, 1, MAX_ITERATIONS);
-    max_iterations: u32 = "1000000000", "rounds", "Password hashes with more are refused.", |n| within(n, 1, MAX_ITERATIONS);
+    max_iterations: u32 = "10000000", "rounds", "Password hashes with more are refused, for each costs that much work; 1000000000 in CouchDB.", |n| within(n, 1, MAX_ITERATIONS);
     upgrade_hash_on_auth: bool = "true", "", "Hash a password anew at login when its stored hash is weaker.";
 }
 

@@ -25,6 +25,7 @@
 mod dialect;
 mod groups;
 mod kinds;
+mod layers;
 mod settings;
 mod source;
 mod stack;

@@ -1,13 +1,12 @@
 //! The layers of settings: loading them, changing a key, reading them again.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::DEFAULT_INI;
-use super::dialect::{self, MalformedLine, Sections};
+use super::dialect::{MalformedLine, Sections};
+use super::layers::{self, Kind, LOCAL_INI, Layer};
 use super::settings::{ConfigError, Settings};
 use super::source::LayerSource;
 use super::table::ConfigTable;
@@ -18,11 +17,6 @@ use super::writeback;
 const MAX_NAME_BYTES: usize = 1024;
 /// The most bytes that a value may have when it is set at run time.
 const MAX_VALUE_BYTES: usize = 256 * 1024;
-/// The name of the file in the data directory that changes are written to.
-const LOCAL_INI: &str = "local.ini";
-/// Variables of the environment that begin like this set a key: `SETTEE_CHTTPD__PORT`.
-const ENV_PREFIX: &str = "SETTEE_";
-
 /// Where the weakest layer comes from.
 #[derive(Debug, Clone, Default)]
 pub enum DefaultIni {
@@ -203,58 +197,6 @@ pub fn is_protected(section: &str) -> bool {
     )
 }
 
-/// What a layer is, from weak to strong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// Defaults and `--ini` files: never written.
-    Fixed,
-    /// `local.ini` of the data directory.
-    Local,
-    /// A file of `local.d` of the data directory.
-    LocalD,
-    /// The environment and the command line.
-    Override,
-    /// Set at run time and not written.
-    Runtime,
-}
-
-#[derive(Debug, Clone)]
-struct Layer {
-    kind: Kind,
-    /// The path, for files; else a word.
-    name: PathBuf,
-    sections: Sections,
-}
-
-impl Layer {
-    fn new(kind: Kind, name: impl Into<PathBuf>, sections: Sections) -> Self {
-        Self {
-            kind,
-            name: name.into(),
-            sections,
-        }
-    }
-
-    fn holds(&self, section: &str, key: &str) -> bool {
-        self.sections
-            .get(section)
-            .is_some_and(|pairs| pairs.contains_key(key))
-    }
-
-    fn put(&mut self, section: &str, key: &str, value: &str) {
-        self.sections
-            .entry(section.to_owned())
-            .or_default()
-            .insert(key.to_owned(), value.to_owned());
-    }
-
-    fn remove(&mut self, section: &str, key: &str) {
-        if let Some(pairs) = self.sections.get_mut(section) {
-            pairs.remove(key);
-        }
-    }
-}
-
 /// All layers, with the table and the typed settings that they give together.
 #[derive(Debug)]
 pub struct ConfigStack {
@@ -273,12 +215,16 @@ impl ConfigStack {
     /// A file that cannot be read, a bad argument, or every value that is not accepted.
     pub fn load(options: LoadOptions) -> Result<Self, LoadError> {
         let mut malformed = Vec::new();
-        let mut layers = file_layers(&options, &mut malformed)?;
-        layers.push(Layer::new(Kind::Override, "environment", from_env(&options.env)));
+        let mut layers = layers::file_layers(&options, &mut malformed)?;
+        layers.push(Layer::new(
+            Kind::Override,
+            "environment",
+            layers::from_env(&options.env),
+        ));
         layers.push(Layer::new(
             Kind::Override,
             "command line",
-            from_sets(&options.sets)?,
+            layers::from_sets(&options.sets)?,
         ));
         layers.push(Layer::new(Kind::Runtime, "runtime", Sections::new()));
         let table = merge(&layers)?;
@@ -400,7 +346,7 @@ impl ConfigStack {
     /// As [`load`](Self::load); the old settings stay then.
     pub fn reload(&mut self) -> Result<Vec<Change>, LoadError> {
         let mut malformed = Vec::new();
-        let mut layers = file_layers(&self.options, &mut malformed)?;
+        let mut layers = layers::file_layers(&self.options, &mut malformed)?;
         layers.extend(
             self.layers
                 .iter()
@@ -507,128 +453,7 @@ fn differences(old: &ConfigTable, new: &ConfigTable) -> Vec<Change> {
         .collect()
 }
 
-/// The layers that are files, weakest first.
-fn file_layers(options: &LoadOptions, malformed: &mut Vec<Warning>) -> Result<Vec<Layer>, LoadError> {
-    let mut layers = Vec::new();
-    match &options.default_ini {
-        DefaultIni::Embedded => {
-            layers.push(Layer::new(Kind::Fixed, "built in", dialect::parse(DEFAULT_INI).0))
-        }
-        DefaultIni::File(path) => {
-            layers.push(required(Kind::Fixed, path, malformed)?);
-            for path in ini_files(&path.with_file_name("default.d"))? {
-                layers.push(required(Kind::Fixed, &path, malformed)?);
-            }
-        }
-    }
-    for path in &options.ini_files {
-        if path.is_dir() {
-            for path in ini_files(path)? {
-                layers.push(required(Kind::Fixed, &path, malformed)?);
-            }
-        } else {
-            layers.push(required(Kind::Fixed, path, malformed)?);
-        }
-    }
-    if let Some(folder) = &options.data_dir {
-        let local = folder.join(LOCAL_INI);
-        let layer = read_layer(Kind::Local, &local, malformed)?;
-        layers.push(layer.unwrap_or_else(|| Layer::new(Kind::Local, local, Sections::new())));
-        for path in ini_files(&folder.join("local.d"))? {
-            layers.push(required(Kind::LocalD, &path, malformed)?);
-        }
-    }
-    Ok(layers)
-}
-
-fn required(kind: Kind, path: &Path, malformed: &mut Vec<Warning>) -> Result<Layer, LoadError> {
-    read_layer(kind, path, malformed)?.ok_or_else(|| LoadError::Read {
-        path: path.to_owned(),
-        source: io::ErrorKind::NotFound.into(),
-    })
-}
-
-fn read_layer(kind: Kind, path: &Path, malformed: &mut Vec<Warning>) -> Result<Option<Layer>, LoadError> {
-    let text = writeback::read(path).map_err(|source| LoadError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok(text.map(|text| {
-        let (sections, bad) = dialect::parse(&text);
-        malformed.extend(bad.into_iter().map(|line| Warning::Malformed {
-            path: path.display().to_string(),
-            line,
-        }));
-        Layer::new(kind, path, sections)
-    }))
-}
-
-/// The `*.ini` files of a folder in byte order of their names; none when there is no such folder.
-fn ini_files(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let failed = |source| LoadError::Read {
-        path: folder.to_owned(),
-        source,
-    };
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "ini") && path.is_file() {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
-}
-
-fn from_env(env: &[(String, String)]) -> Sections {
-    let mut layer = Layer::new(Kind::Override, "", Sections::new());
-    let find = |name: &str| {
-        let found = env
-            .iter()
-            .find(|(key, value)| key == name && !value.trim().is_empty());
-        found.map(|(_, value)| value.trim())
-    };
-    if let (Some(user), Some(password)) = (find("COUCHDB_USER"), find("COUCHDB_PASSWORD")) {
-        layer.put("admins", user, password);
-    }
-    if let Some(secret) = find("COUCHDB_SECRET") {
-        layer.put("chttpd_auth", "secret", secret);
-    }
-    for (name, value) in env {
-        let names = name
-            .strip_prefix(ENV_PREFIX)
-            .and_then(|rest| rest.split_once("__"));
-        if let (Some((section, key)), value @ [_, ..]) = (names, value.trim().as_bytes()) {
-            let value = String::from_utf8_lossy(value);
-            layer.put(&section.to_lowercase(), &key.to_lowercase(), &value);
-        }
-    }
-    layer.sections
-}
-
-fn from_sets(sets: &[String]) -> Result<Sections, LoadError> {
-    let mut layer = Layer::new(Kind::Override, "", Sections::new());
-    for set in sets {
-        // The section may hold slashes (`cors:http://host`), the key may not.
-        let parts = set
-            .split_once('=')
-            .and_then(|(names, value)| Some((names.rsplit_once('/')?, value.trim())));
-        match parts {
-            Some(((section, key), value)) if check_names(section, key).is_ok() && !value.is_empty() => {
-                layer.put(section, key, value);
-            }
-            _ => return Err(LoadError::BadSet(set.clone())),
-        }
-    }
-    Ok(layer.sections)
-}
-
-fn check_names(section: &str, key: &str) -> Result<(), ChangeError> {
+pub(super) fn check_names(section: &str, key: &str) -> Result<(), ChangeError> {
     let good = |name: &str| {
         !name.is_empty()
             && name.len() <= MAX_NAME_BYTES
@@ -653,6 +478,8 @@ fn printable(text: &str) -> bool {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn stack(folder: &Path) -> ConfigStack {
