@@ -10,7 +10,14 @@ use thiserror::Error;
 use crate::limits::{DB_NAME_SEGMENT_BYTES_MAX, NODE_NAME_BYTES_MAX, REV_ID_BYTES};
 
 /// Last segments of database names that belong to the system although they begin with an underscore.
-const SYSTEM_DB_NAMES: [&str; 6] = ["_dbs", "_global_changes", "_metadata", "_nodes", "_replicator", "_users"];
+const SYSTEM_DB_NAMES: [&str; 6] = [
+    "_dbs",
+    "_global_changes",
+    "_metadata",
+    "_nodes",
+    "_replicator",
+    "_users",
+];
 
 /// Shortest suffix of digits that may follow a dot at the end of a shard's name.
 const SHARD_SUFFIX_DIGITS_MIN: usize = 10;
@@ -40,7 +47,10 @@ impl DbName {
         if !is_plain_db_name(name) && !is_system_db_name(name) {
             return Err(DbNameError::Illegal(name.to_owned()));
         }
-        if name.split('/').any(|segment| segment.len() > DB_NAME_SEGMENT_BYTES_MAX) {
+        if name
+            .split('/')
+            .any(|segment| segment.len() > DB_NAME_SEGMENT_BYTES_MAX)
+        {
             return Err(DbNameError::SegmentTooLong(name.to_owned()));
         }
         Ok(Self(Arc::from(name)))
@@ -62,7 +72,8 @@ impl DbName {
 fn is_plain_db_name(name: &str) -> bool {
     let stem = match name.rsplit_once('.') {
         Some((stem, digits))
-            if digits.len() >= SHARD_SUFFIX_DIGITS_MIN && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
+            if digits.len() >= SHARD_SUFFIX_DIGITS_MIN
+                && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
         {
             stem
         }
@@ -134,7 +145,9 @@ impl DocId {
     /// # Errors
     /// [`DocIdError::NotUtf8`].
     pub fn from_stored(id: &[u8]) -> Result<Self, DocIdError> {
-        simdutf8::basic::from_utf8(id).map(|text| Self(Arc::from(text))).map_err(|_| DocIdError::NotUtf8)
+        simdutf8::basic::from_utf8(id)
+            .map(|text| Self(Arc::from(text)))
+            .map_err(|_| DocIdError::NotUtf8)
     }
 
     /// The rules for ids, in the order in which CouchDB checks them.
@@ -321,10 +334,15 @@ impl Rev {
         }
         let pos = digits
             .iter()
-            .try_fold(0_u64, |pos, digit| pos.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+            .try_fold(0_u64, |pos, digit| {
+                pos.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+            })
             .filter(|pos| *pos <= crate::limits::REV_POS_MAX)
             .ok_or(RevError::InvalidFormat)?;
-        Ok(Self { pos, id: RevId::parse(pos, &text[dash + 1..])? })
+        Ok(Self {
+            pos,
+            id: RevId::parse(pos, &text[dash + 1..])?,
+        })
     }
 
     /// Appends the text form, `POS-ID`.
@@ -386,10 +404,12 @@ impl NodeName {
     /// [`NodeNameError`].
     pub fn new(name: &str) -> Result<Self, NodeNameError> {
         let printable = name.len() <= NODE_NAME_BYTES_MAX
-            && !name.chars().any(|character| character.is_control() || character.is_whitespace());
-        let halves = name.split_once('@').filter(|(short, host)| {
-            !short.is_empty() && !host.is_empty() && !host.contains('@')
-        });
+            && !name
+                .chars()
+                .any(|character| character.is_control() || character.is_whitespace());
+        let halves = name
+            .split_once('@')
+            .filter(|(short, host)| !short.is_empty() && !host.is_empty() && !host.contains('@'));
         match (printable, halves) {
             (true, Some(_)) => Ok(Self(Arc::from(name))),
             _ => Err(NodeNameError(name.to_owned())),
@@ -488,7 +508,11 @@ impl ShardRange {
     /// # Errors
     /// [`ShardRangeError`].
     pub const fn new(begin: u32, end: u32) -> Result<Self, ShardRangeError> {
-        if begin <= end { Ok(Self { begin, end }) } else { Err(ShardRangeError) }
+        if begin <= end {
+            Ok(Self { begin, end })
+        } else {
+            Err(ShardRangeError)
+        }
     }
 
     /// Whether `hash` falls into the range.
@@ -511,7 +535,11 @@ impl FromStr for ShardRange {
         let (begin, end) = text.split_once('-').ok_or(ShardRangeError)?;
         let parse = |half: &str| {
             let digits = half.len() == 8 && half.bytes().all(|byte| byte.is_ascii_hexdigit());
-            if digits { u32::from_str_radix(half, 16).map_err(|_| ShardRangeError) } else { Err(ShardRangeError) }
+            if digits {
+                u32::from_str_radix(half, 16).map_err(|_| ShardRangeError)
+            } else {
+                Err(ShardRangeError)
+            }
         };
         Self::new(parse(begin)?, parse(end)?)
     }
@@ -589,18 +617,43 @@ mod tests {
     #[test]
     fn database_names_follow_the_rules() {
         let good = [
-            "a", "a1_$()+-/b", "_users", "_replicator", "x/_users", "shards/00000000-ffffffff/db.1700000000",
-            "team/_global_changes", "_nodes", "_dbs", "_metadata",
+            "a",
+            "a1_$()+-/b",
+            "_users",
+            "_replicator",
+            "x/_users",
+            "shards/00000000-ffffffff/db.1700000000",
+            "team/_global_changes",
+            "_nodes",
+            "_dbs",
+            "_metadata",
         ];
         for name in good {
             assert_eq!(DbName::new(name).as_ref().map(DbName::as_str), Ok(name));
         }
         let bad = [
-            "", "A", "1a", "_x", "a.b", "a.123456789", "a b", "a\n", "é", "X/_users", "_x/_users", "/_users", "a.", "-",
+            "",
+            "A",
+            "1a",
+            "_x",
+            "a.b",
+            "a.123456789",
+            "a b",
+            "a\n",
+            "é",
+            "X/_users",
+            "_x/_users",
+            "/_users",
+            "a.",
+            "-",
             "a/_users/",
         ];
         for name in bad.into_iter().filter(|name| *name != "a/_users/") {
-            assert_eq!(DbName::new(name), Err(DbNameError::Illegal(name.to_owned())), "{name}");
+            assert_eq!(
+                DbName::new(name),
+                Err(DbNameError::Illegal(name.to_owned())),
+                "{name}"
+            );
         }
         let long = format!("a/{}", "b".repeat(239));
         assert_eq!(DbName::new(&long), Err(DbNameError::SegmentTooLong(long.clone())));
@@ -612,7 +665,17 @@ mod tests {
 
     #[test]
     fn document_ids_follow_the_rules() {
-        for id in ["a", " ", "a/b", "\0", "😀", "_design/x", "_local/x", "_design/_x", "a_b"] {
+        for id in [
+            "a",
+            " ",
+            "a/b",
+            "\0",
+            "😀",
+            "_design/x",
+            "_local/x",
+            "_design/_x",
+            "a_b",
+        ] {
             assert_eq!(DocId::new(id).as_ref().map(DocId::as_str), Ok(id));
         }
         let bad = [
@@ -633,17 +696,33 @@ mod tests {
 
     #[test]
     fn revisions_are_parsed_and_printed() {
-        let same = ["1-967a00dff5e02add41819138abb3284d", "3-abc", "0-1", "7-", "2-a-b", "12-ümlaut"];
+        let same = [
+            "1-967a00dff5e02add41819138abb3284d",
+            "3-abc",
+            "0-1",
+            "7-",
+            "2-a-b",
+            "12-ümlaut",
+        ];
         for text in same {
-            assert_eq!(text.parse::<Rev>().map(|rev| rev.to_string()), Ok(text.to_owned()));
+            assert_eq!(
+                text.parse::<Rev>().map(|rev| rev.to_string()),
+                Ok(text.to_owned())
+            );
         }
         let rev = Rev::parse_bytes(b"1-967A00DFF5E02ADD41819138ABB3284D").map(|rev| rev.to_string());
         assert_eq!(rev, Ok("1-967a00dff5e02add41819138abb3284d".to_owned()));
-        assert_eq!("+1-x".parse::<Rev>().map(|rev| rev.to_string()), Ok("1-x".to_owned()));
+        assert_eq!(
+            "+1-x".parse::<Rev>().map(|rev| rev.to_string()),
+            Ok("1-x".to_owned())
+        );
         for text in ["", "1", "-1-x", "x-1", "1.0-x", " 1-x", "99999999999999999999-x"] {
             assert_eq!(text.parse::<Rev>(), Err(RevError::InvalidFormat), "{text}");
         }
-        assert_eq!("1-z67a00dff5e02add41819138abb3284d".parse::<Rev>(), Err(RevError::NotHex));
+        assert_eq!(
+            "1-z67a00dff5e02add41819138abb3284d".parse::<Rev>(),
+            Err(RevError::NotHex)
+        );
         let at_zero = "0-967a00dff5e02add41819138abb3284d".parse::<Rev>();
         assert_eq!(at_zero.map(|rev| rev.id.as_bytes().len()), Ok(32));
     }
@@ -656,14 +735,29 @@ mod tests {
         for name in ["", "n", "@h", "n@", "n@h@x", "n @h", "n@h\n"] {
             assert!(NodeName::new(name).is_err(), "{name}");
         }
-        assert_eq!(NodeName::new("n@h.x").map(|name| name.host().to_owned()), Ok("h.x".to_owned()));
+        assert_eq!(
+            NodeName::new("n@h.x").map(|name| name.host().to_owned()),
+            Ok("h.x".to_owned())
+        );
         let range = "80000000-ffffffff".parse::<ShardRange>();
-        assert_eq!(range.map(|range| range.to_string()), Ok("80000000-ffffffff".to_owned()));
-        for text in ["80000000", "8-9", "ffffffff-00000000", "+0000000-ffffffff", "0000000g-ffffffff"] {
+        assert_eq!(
+            range.map(|range| range.to_string()),
+            Ok("80000000-ffffffff".to_owned())
+        );
+        for text in [
+            "80000000",
+            "8-9",
+            "ffffffff-00000000",
+            "+0000000-ffffffff",
+            "0000000g-ffffffff",
+        ] {
             assert_eq!(text.parse::<ShardRange>(), Err(ShardRangeError));
         }
         let uuid = "967a00dff5e02add41819138abb3284d".parse::<Uuid32>();
-        assert_eq!(uuid.map(|uuid| uuid.to_string()), Ok("967a00dff5e02add41819138abb3284d".to_owned()));
+        assert_eq!(
+            uuid.map(|uuid| uuid.to_string()),
+            Ok("967a00dff5e02add41819138abb3284d".to_owned())
+        );
         assert_eq!("967a".parse::<Uuid32>(), Err(UuidError));
     }
 }

@@ -36,7 +36,19 @@ pub const NODE_NAME_BYTES_MAX: usize = 255;
 /// Most chunks of one attachment that are read from a file's terms.
 pub const STREAM_CHUNKS_MAX: usize = 1 << 24;
 
-const _: () = assert!(REVISIONS_MAX <= REV_TREE_NODES_MAX, "what a client may send must fit into a tree");
-const _: () = assert!(REVS_LIMIT_DEFAULT as usize <= REVISIONS_MAX, "a whole default path can be replicated");
-const _: () = assert!(REV_POS_MAX <= i64::MAX as u64, "a position is written as a signed integer");
-const _: () = assert!(DB_NAME_SEGMENT_BYTES_MAX < 255, "a segment is a file name with a suffix");
+const _: () = assert!(
+    REVISIONS_MAX <= REV_TREE_NODES_MAX,
+    "what a client may send must fit into a tree"
+);
+const _: () = assert!(
+    REVS_LIMIT_DEFAULT as usize <= REVISIONS_MAX,
+    "a whole default path can be replicated"
+);
+const _: () = assert!(
+    REV_POS_MAX <= i64::MAX as u64,
+    "a position is written as a signed integer"
+);
+const _: () = assert!(
+    DB_NAME_SEGMENT_BYTES_MAX < 255,
+    "a segment is a file name with a suffix"
+);
