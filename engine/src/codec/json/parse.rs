@@ -232,7 +232,8 @@ impl<'a> JsonReader<'a> {
                 }
                 Some(b'}') if object => {}
                 Some(b']') if !object => {}
-                _ => return Err(self.error("expected a comma or the end")),
+                _ if object => return Err(self.error("expected a comma or the end of the object")),
+                _ => return Err(self.error("expected a comma or the end of the array")),
             }
             self.position += 1;
             levels.pop();

@@ -411,13 +411,13 @@ fn compare_int_float(int: Int<'_>, float: f64) -> Ordering {
 }
 
 /// The little-endian magnitude of a float from 2^63 on, which has no fraction, and its length in bytes.
-fn magnitude_of(float: f64) -> ([u8; 136], usize) {
+fn magnitude_of(float: f64) -> ([u8; 144], usize) {
     let bits = float.to_bits();
     let mantissa = u128::from(bits & ((1 << 52) - 1) | (1 << 52));
     let exponent = usize::try_from((bits >> 52) & 0x7ff).unwrap_or_default();
     // The value is mantissa * 2^shift; from 2^63 on, shift is at least 11 and at most 971.
     let shift = exponent.saturating_sub(1075);
-    let mut bytes = [0; 136];
+    let mut bytes = [0; 144];
     let from = shift / 8;
     bytes[from..from + 16].copy_from_slice(&(mantissa << (shift % 8)).to_le_bytes());
     let length = bytes

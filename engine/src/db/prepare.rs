@@ -1,0 +1,257 @@
+//! Making an edit ready before it reaches the one writer: revision id, compressed body, merged attachments.
+//!
+//! This is the costly part of an update (hashing and compressing), and it needs only a snapshot, so it runs wherever
+//! the request runs. What is left for the writer is merging trees and appending bytes.
+
+use super::read::Snapshot;
+use super::{DbError, DbOptions};
+use crate::codec::compress::Compression;
+use crate::doc::local::{local_rev, next_local_rev, write_local_value};
+use crate::doc::stream::{StreamOptions, StreamWriter};
+use crate::doc::summary::{SummaryView, SummaryWriter};
+use crate::doc::{
+    AttData, Attachment, DocEdit, DocError, EditAttachment, RevPath, RevTree, Stream, recreated_rev_id,
+};
+use crate::ids::{DocId, Rev};
+use crate::storage::vfs::Wait;
+use crate::storage::{Appender, Chunk};
+use std::convert::Infallible;
+
+/// How bodies and attachments are stored.
+#[derive(Clone, Debug, Default)]
+pub struct PrepareOptions {
+    /// `[couchdb] file_compression`.
+    pub compression: Compression,
+    /// `[attachments]`, and the buffer of attachment streams.
+    pub streams: StreamOptions,
+}
+
+/// An edit that only has to be merged and appended.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The document.
+    pub id: DocId,
+    /// The new revision and its ancestors, newest first.
+    pub path: RevPath,
+    /// Whether the revision is a deletion.
+    pub deleted: bool,
+    /// Whether it is stored as it is (`new_edits=false`).
+    pub replicated: bool,
+    /// Size of the body as JSON, in bytes.
+    pub external: u64,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    /// The payload of the summary chunk, complete, and the streams that it names.
+    Summary { payload: Vec<u8>, streams: Vec<(Stream, u64)> },
+    /// Attachments have to be appended before the summary can say where they stand.
+    Pending { body: Vec<u8>, attachments: Vec<PendingAttachment> },
+}
+
+/// An attachment and the chunks that are still to be appended; none when it is in the file already.
+#[derive(Debug)]
+struct PendingAttachment {
+    attachment: Attachment,
+    chunks: Vec<Vec<u8>>,
+}
+
+/// Where the bytes of an edit ended up.
+pub(super) struct Written {
+    pub summary: Chunk,
+    pub streams: Vec<(Stream, u64)>,
+}
+
+/// Makes edits ready, one after the other; keeps its buffers from one to the next.
+#[derive(Debug)]
+pub struct Preparer<'o> {
+    options: &'o PrepareOptions,
+    summaries: SummaryWriter,
+}
+
+impl<'o> Preparer<'o> {
+    /// A preparer with these options.
+    #[must_use]
+    pub fn new(options: &'o PrepareOptions) -> Self {
+        Self { options, summaries: SummaryWriter::new(options.compression) }
+    }
+
+    /// Makes an edit ready. `wait` says whether the previous revision may be waited for, where a stub names its attachment.
+    ///
+    /// # Errors
+    /// [`DbError::Doc`] when the edit breaks a rule, such as a stub of an attachment that the parent does not have;
+    /// otherwise when the parent cannot be read.
+    pub fn prepare(
+        &mut self,
+        snapshot: &Snapshot,
+        mut edit: DocEdit,
+        replicated: bool,
+        wait: Wait,
+    ) -> Result<Prepared, DbError> {
+        if edit.has_stubs() {
+            let previous = previous_attachments(snapshot, &edit, replicated, wait)?;
+            edit.merge_stubs(previous.as_deref())?;
+        }
+        if !replicated {
+            edit.set_new_revpos();
+        }
+        let mut chunks = Vec::new();
+        for att in &mut edit.atts {
+            chunks.push(encode(att, &self.options.streams)?);
+        }
+        let path = if replicated { edit.revs.clone() } else { edit.new_revs() };
+        let attachments = edit.stored_atts().unwrap_or_default();
+        let body = if chunks.iter().all(Vec::is_empty) {
+            let mut payload = Vec::with_capacity(edit.body.len() + SUMMARY_HEAD_BYTES);
+            self.summaries.write(&edit.body, &attachments, &mut payload);
+            Body::Summary { payload, streams: attachments.iter().map(Attachment::size_info).collect() }
+        } else {
+            let pending = attachments.into_iter().zip(chunks);
+            let attachments =
+                pending.map(|(attachment, chunks)| PendingAttachment { attachment, chunks }).collect();
+            Body::Pending { body: edit.body, attachments }
+        };
+        let DocEdit { id, deleted, external_size, .. } = edit;
+        Ok(Prepared { id, path, deleted, replicated, external: external_size, body })
+    }
+}
+
+/// What a summary has beside the body of a document without attachments, in bytes, and a little room.
+const SUMMARY_HEAD_BYTES: usize = 48;
+
+/// Encodes an attachment whose bytes are at hand; the chunks stand in memory, and the stream counts them.
+fn encode(att: &mut EditAttachment, options: &StreamOptions) -> Result<Vec<Vec<u8>>, DocError> {
+    let data = match &mut att.data {
+        AttData::Inline(data) => std::mem::take(data),
+        AttData::Stored(stored) => {
+            stored.name.clone_from(&att.name);
+            stored.content_type.clone_from(&att.content_type);
+            stored.revpos = att.revpos.unwrap_or(stored.revpos);
+            return Ok(Vec::new());
+        }
+        // The bytes should have been stored by now, or taken over from the previous revision.
+        AttData::Stub | AttData::Follows { .. } => return Err(DocError::AttachmentShorter),
+    };
+    let mut chunks: Vec<Vec<u8>> = Vec::new();
+    let mut sink = |chunk: &[u8]| -> Result<u64, Infallible> {
+        chunks.push(chunk.to_vec());
+        Ok(chunks.len() as u64 - 1)
+    };
+    let mut writer = StreamWriter::new(options, &att.content_type, att.encoding);
+    let Ok(()) = writer.write(&data, &mut sink);
+    let Ok(end) = writer.finish(&mut sink);
+    let revpos = att.revpos.unwrap_or(0);
+    let stored = end.into_attachment(&att.name, &att.content_type, revpos, &att.announced())?;
+    att.data = AttData::Stored(stored);
+    Ok(chunks)
+}
+
+/// Attachments that stubs may name: those of the parent, or of the nearest known ancestor when replicating. Nothing when
+/// there is no previous revision.
+fn previous_attachments(
+    snapshot: &Snapshot,
+    edit: &DocEdit,
+    replicated: bool,
+    wait: Wait,
+) -> Result<Option<Vec<Attachment>>, DbError> {
+    let Some(info) = snapshot.full_info(&edit.id, wait)? else { return Ok(None) };
+    let known = if edit.revs.is_empty() {
+        info.tree.winner().map(|winner| winner.rev())
+    } else {
+        let ancestors = if replicated { edit.revs.ids.len() } else { 1 };
+        let path = edit.revs.ids.iter().take(ancestors).enumerate();
+        let mut revs = path.map(|(depth, id)| Rev::new(edit.revs.start.saturating_sub(depth as u64), id.clone()));
+        revs.find(|rev| info.tree.find(rev).is_some_and(|node| node.leaf().is_some()))
+    };
+    match known {
+        Some(rev) => Ok(snapshot.doc_of(&info, &rev, wait)?.map(|doc| doc.atts)),
+        None => Ok(None),
+    }
+}
+
+impl Prepared {
+    /// Puts the edit on top of the winning deleted revision; its revision id is made anew, as CouchDB makes it. False when
+    /// there is no winner.
+    pub(super) fn recreate_on(&mut self, tree: &RevTree) -> bool {
+        let Some(winner) = tree.winner() else { return false };
+        let rev = winner.rev();
+        let id = match &self.body {
+            Body::Summary { payload, streams } => {
+                let body = SummaryView::parse(payload).and_then(|summary| summary.body());
+                recreated_rev_id(&rev, &body.unwrap_or_default(), streams.len())
+            }
+            Body::Pending { body, attachments } => recreated_rev_id(&rev, body, attachments.len()),
+        };
+        self.path = winner.path().child(id);
+        true
+    }
+
+    /// Appends attachments and the summary.
+    pub(super) fn append(self, appender: &mut Appender, options: &DbOptions) -> Result<Written, DbError> {
+        let (payload, streams) = match self.body {
+            Body::Summary { payload, streams } => (payload, streams),
+            Body::Pending { body, attachments } => {
+                let mut stored = Vec::with_capacity(attachments.len());
+                for pending in attachments {
+                    stored.push(pending.append(appender)?);
+                }
+                let mut payload = Vec::with_capacity(body.len() + SUMMARY_HEAD_BYTES);
+                SummaryWriter::new(options.prepare.compression).write(&body, &stored, &mut payload);
+                (payload, stored.iter().map(Attachment::size_info).collect())
+            }
+        };
+        Ok(Written { summary: appender.append_chunk(&payload)?, streams })
+    }
+}
+
+impl PendingAttachment {
+    fn append(self, appender: &mut Appender) -> Result<Attachment, DbError> {
+        let Self { mut attachment, chunks } = self;
+        if !chunks.is_empty() {
+            attachment.stream.clear();
+        }
+        for chunk in &chunks {
+            let written = appender.append_chunk(chunk)?;
+            attachment.stream.push((written.pos, chunk.len() as u64));
+        }
+        Ok(attachment)
+    }
+}
+
+/// An edit of a `_local/` document.
+#[derive(Clone, Debug)]
+pub struct PreparedLocal {
+    /// The document.
+    pub id: DocId,
+    /// The revision number that it gets.
+    revision: u64,
+    deleted: bool,
+    body: Vec<u8>,
+}
+
+/// Makes an edit of a local document ready. There is no conflict: the revision given is counted up.
+///
+/// # Errors
+/// When the revision given is not one of a local document.
+pub fn prepare_local(edit: DocEdit) -> Result<PreparedLocal, DocError> {
+    let revision = next_local_rev(&edit.revs, edit.deleted)?;
+    Ok(PreparedLocal { id: edit.id, revision, deleted: edit.deleted, body: edit.body })
+}
+
+impl PreparedLocal {
+    /// The revision to answer.
+    pub(super) fn rev(&self) -> Rev {
+        local_rev(self.revision)
+    }
+
+    /// The value of the local tree; none removes the document.
+    pub(super) fn value(&self) -> Option<Vec<u8>> {
+        if self.deleted {
+            return None;
+        }
+        let mut value = Vec::with_capacity(self.body.len() + 8);
+        write_local_value(self.revision, &self.body, &mut value);
+        Some(value)
+    }
+}

@@ -1,0 +1,328 @@
+//! The one writer of a database file: batches of prepared edits become tree changes, one header and two syncs.
+
+use super::header::DbHeader;
+use super::prepare::{Prepared, PreparedLocal};
+use super::read::Snapshot;
+use super::trees::{IdTree, LocalTree, SeqTree};
+use super::{DbError, DbOptions};
+use crate::codec::term::write;
+use crate::doc::revtree::SEQ_PENDING;
+use crate::doc::{FullDocInfo, Leaf, MergeOutcome, RevTree};
+use crate::ids::Rev;
+use crate::storage::btree;
+use crate::storage::vfs::Wait;
+use crate::storage::{Appender, CouchFile};
+use std::sync::Arc;
+
+/// Room for a tree entry of the usual document.
+const ENTRY_BYTES: usize = 192;
+
+/// What became of one edit of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpdateOutcome {
+    /// Stored under this revision.
+    Written(Rev),
+    /// Replicated, and known already: nothing to do.
+    Known(Rev),
+    /// Another update came first.
+    Conflict,
+    /// The stored tree of this document cannot be read; the document is left as it is.
+    Corrupt(String),
+}
+
+/// Counts of one commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitCounts {
+    /// Documents that were new.
+    pub inserts: u64,
+    /// Documents that got a new sequence.
+    pub writes: u64,
+    /// Local documents written or removed.
+    pub local_writes: u64,
+    /// Edits that lost against another.
+    pub conflicts: u64,
+}
+
+/// Edits that are committed together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Documents, in the order of their arrival.
+    pub docs: Vec<Prepared>,
+    /// Local documents, in the order of their arrival.
+    pub locals: Vec<PreparedLocal>,
+}
+
+/// Answers, in the order of the batch.
+#[derive(Debug, Default)]
+pub struct BatchAnswer {
+    /// For `docs`.
+    pub docs: Vec<UpdateOutcome>,
+    /// For `locals`: the new revision.
+    pub locals: Vec<Rev>,
+    /// What was done.
+    pub counts: CommitCounts,
+}
+
+/// The writer. One exists per open file, and whoever holds it may write.
+#[derive(Debug)]
+pub struct DbWriter {
+    pub(super) appender: Appender,
+    pub(super) file: Arc<CouchFile>,
+    pub(super) header: DbHeader,
+    pub(super) options: DbOptions,
+}
+
+/// A changed document on its way into the trees.
+struct Change {
+    key: Vec<u8>,
+    id_value: Vec<u8>,
+    old_seq: Option<u64>,
+    seq: u64,
+    seq_value: Vec<u8>,
+}
+
+impl DbWriter {
+    /// What the file says now; readers keep it as long as they like.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(Arc::clone(&self.file), self.header.clone(), self.appender.eof())
+    }
+
+    /// Applies a batch and commits it: on return it is on disk.
+    ///
+    /// # Errors
+    /// When bytes cannot be read or written. After a failed write the writer refuses everything until the file is
+    /// opened anew; what was acknowledged before is untouched.
+    pub fn update(&mut self, batch: Batch) -> Result<BatchAnswer, DbError> {
+        let mut answer = BatchAnswer::default();
+        let changes = self.merge_docs(batch.docs, &mut answer)?;
+        self.write_trees(&changes)?;
+        self.write_locals(&batch.locals, &mut answer)?;
+        self.commit()?;
+        Ok(answer)
+    }
+
+    /// Writes the header behind everything appended so far.
+    pub(super) fn commit(&mut self) -> Result<(), DbError> {
+        let mut header = Vec::with_capacity(512);
+        self.header.encode(&mut header);
+        self.appender.write_header(&header)?;
+        Ok(())
+    }
+
+    fn merge_docs(&mut self, docs: Vec<Prepared>, answer: &mut BatchAnswer) -> Result<Vec<Change>, DbError> {
+        answer.docs = vec![UpdateOutcome::Conflict; docs.len()];
+        let mut order: Vec<usize> = (0..docs.len()).collect();
+        // A stable sort: edits of one document keep the order of their arrival.
+        order.sort_by(|left, right| docs[*left].id.as_bytes().cmp(docs[*right].id.as_bytes()));
+        let groups: Vec<&[usize]> =
+            order.chunk_by(|left, right| docs[*left].id == docs[*right].id).collect();
+        let olds = self.old_infos(&docs, &groups)?;
+        let mut docs: Vec<Option<Prepared>> = docs.into_iter().map(Some).collect();
+        let mut changes = Vec::with_capacity(groups.len());
+        for (group, old) in groups.iter().zip(olds) {
+            if let Some(change) = self.merge_group(group, old, &mut docs, answer)? {
+                changes.push(change);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// The stored value of each group's document, read in one walk over the id tree.
+    fn old_infos(&self, docs: &[Prepared], groups: &[&[usize]]) -> Result<Vec<Option<Vec<u8>>>, DbError> {
+        let keys: Vec<Vec<u8>> = groups.iter().map(|group| id_key(docs[group[0]].id.as_bytes())).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let mut olds = vec![None; groups.len()];
+        btree::Tree::new(&IdTree, &self.appender, self.header.id_tree.as_ref()).lookup(&keys, Wait::Yes, |index, value| {
+            olds[index] = value.map(<[u8]>::to_vec);
+        })?;
+        Ok(olds)
+    }
+
+    fn merge_group(
+        &mut self,
+        group: &[usize],
+        old: Option<Vec<u8>>,
+        docs: &mut [Option<Prepared>],
+        answer: &mut BatchAnswer,
+    ) -> Result<Option<Change>, DbError> {
+        let Some(id) = docs[group[0]].as_ref().map(|doc| doc.id.clone()) else { return Ok(None) };
+        let mut info = match old.as_deref().map(|raw| FullDocInfo::decode_id(id.as_bytes(), raw)) {
+            None => FullDocInfo::new(id),
+            Some(Ok(info)) => info,
+            Some(Err(error)) => {
+                for index in group {
+                    answer.docs[*index] = UpdateOutcome::Corrupt(error.to_string());
+                }
+                return Ok(None);
+            }
+        };
+        let old_seq = old.is_some().then_some(info.seq);
+        for index in group {
+            let outcome = match docs[*index].as_mut() {
+                Some(doc) => merge_one(&mut info.tree, doc, *index),
+                None => continue,
+            };
+            answer.counts.conflicts += u64::from(outcome == UpdateOutcome::Conflict);
+            answer.docs[*index] = outcome;
+        }
+        let seq = self.header.update_seq + 1;
+        if !self.append_bodies(&mut info.tree, seq, docs)? {
+            return Ok(None);
+        }
+        self.header.update_seq = seq;
+        info.seq = seq;
+        info.tree.stem(self.header.revs_limit);
+        info.refresh();
+        answer.counts.writes += 1;
+        answer.counts.inserts += u64::from(old_seq.is_none());
+        let mut id_value = Vec::with_capacity(ENTRY_BYTES);
+        info.encode_id(&mut id_value);
+        let mut seq_value = Vec::with_capacity(ENTRY_BYTES);
+        info.encode_seq(&mut seq_value);
+        Ok(Some(Change { key: id_key(info.id.as_bytes()), id_value, old_seq, seq, seq_value }))
+    }
+
+    /// Appends what the merged edits hold and writes it into their leaves; false when no edit was taken.
+    fn append_bodies(
+        &mut self,
+        tree: &mut RevTree,
+        seq: u64,
+        docs: &mut [Option<Prepared>],
+    ) -> Result<bool, DbError> {
+        let (appender, options) = (&mut self.appender, &self.options);
+        let mut taken = false;
+        let mut failed = None;
+        tree.settle(seq, |leaf| {
+            let doc = usize::try_from(leaf.ptr).ok().and_then(|index| docs.get_mut(index)?.take());
+            let Some(doc) = doc.filter(|_| failed.is_none()) else { return };
+            leaf.sizes.external = doc.external;
+            match doc.append(appender, options) {
+                Ok(written) => {
+                    taken = true;
+                    leaf.ptr = written.summary.pos;
+                    leaf.sizes.active = written.summary.written;
+                    leaf.set_atts(written.streams);
+                }
+                Err(error) => failed = Some(error),
+            }
+        });
+        failed.map_or(Ok(taken), Err)
+    }
+
+    fn write_trees(&mut self, changes: &[Change]) -> Result<(), DbError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let by_id: Vec<(&[u8], &[u8])> =
+            changes.iter().map(|change| (change.key.as_slice(), change.id_value.as_slice())).collect();
+        let keys: Vec<Vec<u8>> = changes.iter().map(|change| seq_key(change.seq)).collect();
+        let by_seq: Vec<(&[u8], &[u8])> =
+            keys.iter().zip(changes).map(|(key, change)| (key.as_slice(), change.seq_value.as_slice())).collect();
+        let removed: Vec<Vec<u8>> = changes.iter().filter_map(|change| change.old_seq).map(seq_key).collect();
+        let removed: Vec<&[u8]> = removed.iter().map(Vec::as_slice).collect();
+        let header = &mut self.header;
+        let appender = &mut self.appender;
+        header.id_tree = btree::modify(&IdTree, appender, header.id_tree.as_ref(), &by_id, &[], &[])?.0;
+        header.seq_tree = btree::modify(&SeqTree, appender, header.seq_tree.as_ref(), &by_seq, &removed, &[])?.0;
+        Ok(())
+    }
+
+    fn write_locals(&mut self, locals: &[PreparedLocal], answer: &mut BatchAnswer) -> Result<(), DbError> {
+        for local in locals {
+            let key = id_key(local.id.as_bytes());
+            let key = key.as_slice();
+            let value = local.value();
+            let inserts: Vec<(&[u8], &[u8])> = value.iter().map(|value| (key, value.as_slice())).collect();
+            let removes: &[&[u8]] = if value.is_some() { &[] } else { &[key] };
+            let root = self.header.local_tree.as_ref();
+            self.header.local_tree = btree::modify(&LocalTree, &mut self.appender, root, &inserts, removes, &[])?.0;
+            answer.locals.push(local.rev());
+            answer.counts.local_writes += 1;
+        }
+        Ok(())
+    }
+
+    /// Replaces the security object; `raw` is the term of its members.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn set_security(&mut self, raw: &[u8]) -> Result<(), DbError> {
+        let chunk = self.appender.append_term(&super::open::versioned(raw))?;
+        self.header.security_ptr = Some(chunk.pos);
+        self.header.update_seq += 1;
+        self.commit()
+    }
+
+    /// Sets how many revisions are remembered of each document.
+    ///
+    /// # Errors
+    /// When the header cannot be written.
+    pub fn set_revs_limit(&mut self, limit: u64) -> Result<(), DbError> {
+        self.header.revs_limit = limit;
+        self.header.update_seq += 1;
+        self.commit()
+    }
+
+    /// Sets how many purge requests are remembered.
+    ///
+    /// # Errors
+    /// When the header cannot be written.
+    pub fn set_purge_infos_limit(&mut self, limit: u64) -> Result<(), DbError> {
+        self.header.purge_infos_limit = limit;
+        self.header.update_seq += 1;
+        self.commit()
+    }
+
+    /// Appends one chunk of an attachment; it is synced with the commit of the document that names it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn append_attachment(&mut self, data: &[u8]) -> Result<(u64, u64), DbError> {
+        let chunk = self.appender.append_chunk(data)?;
+        self.appender.flush()?;
+        Ok((chunk.pos, data.len() as u64))
+    }
+}
+
+/// Merges one edit into the tree of its document. Its leaf is pending, with the place of the edit as its tag.
+fn merge_one(tree: &mut RevTree, doc: &mut Prepared, tag: usize) -> UpdateOutcome {
+    if !doc.replicated && !tree.is_empty() && tree.is_deleted() {
+        // A deleted document is taken up again by an edit without a parent, on top of the deletion.
+        if doc.path.ids.len() != 1 || doc.path.start != 1 || doc.deleted || !doc.recreate_on(tree) {
+            return UpdateOutcome::Conflict;
+        }
+    }
+    let Some(rev) = doc.path.rev() else { return UpdateOutcome::Conflict };
+    let leaf = Leaf::pending(doc.deleted, tag as u64);
+    if doc.replicated {
+        let outcome = tree.merge(&doc.path, Some(leaf));
+        let filled = tree.find(&rev).and_then(|node| node.leaf()).is_some_and(|leaf| leaf.ptr == tag as u64 && leaf.seq == SEQ_PENDING);
+        return match outcome {
+            MergeOutcome::InternalNode if !filled => UpdateOutcome::Known(rev),
+            _ => UpdateOutcome::Written(rev),
+        };
+    }
+    let mut merged = tree.clone();
+    match merged.merge(&doc.path, Some(leaf)) {
+        MergeOutcome::NewLeaf => {
+            *tree = merged;
+            UpdateOutcome::Written(rev)
+        }
+        MergeOutcome::NewBranch | MergeOutcome::InternalNode => UpdateOutcome::Conflict,
+    }
+}
+
+/// The key of a document in the id tree and the local tree.
+pub(super) fn id_key(id: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(id.len() + 5);
+    write::binary(&mut key, id);
+    key
+}
+
+/// The key of a sequence.
+pub(super) fn seq_key(seq: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(5);
+    write::uint(&mut key, seq);
+    key
+}
