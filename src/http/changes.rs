@@ -439,18 +439,7 @@ mod tests {
     }
 
     fn rows(texts: &[&str]) -> Rows {
-        let mut rows = Rows::default();
-        let mut bytes = Vec::new();
-        for text in texts {
-            if !bytes.is_empty() {
-                bytes.extend_from_slice(b",\r\n");
-            }
-            let start = bytes.len() as u32;
-            bytes.extend_from_slice(text.as_bytes());
-            rows.rows.push(start..bytes.len() as u32);
-        }
-        rows.bytes = Bytes::from(bytes);
-        rows
+        Rows { bytes: Bytes::from(texts.join(",\r\n")), count: texts.len() }
     }
 
     fn framed(framing: Framing) -> String {

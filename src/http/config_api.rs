@@ -1,14 +1,12 @@
 //! `_node/{name}/_config`: reading and changing settings.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
 use crate::config::{ChangeError, Persist, is_protected};
+use crate::config_server::ConfigCallError;
 
 use super::authenticate::hash_admin;
 use super::error::HttpError;
-use super::live::LiveConfig;
 use super::reply::{self, Handled};
 use super::request::{Request, Verb};
 use super::router::Segments;
@@ -37,21 +35,21 @@ pub async fn handle(request: &Request, segments: &Segments<'_>) -> Handled {
 }
 
 fn section(request: &Request, name: &str) -> Map<String, Value> {
-    let live = request.app.config.live();
-    live.table.section(name).map(|(key, value)| (key.to_owned(), Value::from(value))).collect()
+    let table = request.app.config.table();
+    table.section(name).map(|(key, value)| (key.to_owned(), Value::from(value))).collect()
 }
 
 fn whole(request: &Request) -> Map<String, Value> {
-    let live = request.app.config.live();
-    live.table.sections().map(|name| (name.to_owned(), Value::Object(section(request, name)))).collect()
+    let table = request.app.config.table();
+    table.sections().map(|name| (name.to_owned(), Value::Object(section(request, name)))).collect()
 }
 
 async fn one(request: &Request, section: &str, key: &str) -> Handled {
     request.allow("GET,PUT,DELETE")?;
     let persist = if request.header("x-couch-persist") == Some("false") { Persist::No } else { Persist::Yes };
     if request.verb.reads() {
-        let live = request.app.config.live();
-        let value = live.table.get(section, key).ok_or_else(unknown)?;
+        let table = request.app.config.table();
+        let value = table.get(section, key).ok_or_else(unknown)?;
         return Ok(reply::json_value(200, &Value::from(value)));
     }
     if is_protected(section) {
@@ -65,41 +63,32 @@ async fn one(request: &Request, section: &str, key: &str) -> Handled {
     } else {
         None
     };
-    let old = change(request.app.config.clone(), section.to_owned(), key.to_owned(), new, persist).await?;
+    let old = match new {
+        Some(value) => {
+            let value = if section == "admins" { hashed(request, value).await? } else { value };
+            request.app.config.set(section, key, &value, persist).await
+        }
+        None => request.app.config.delete(section, key, persist).await,
+    }
+    .map_err(refused)?;
     tracing::info!(section, key, "a setting was changed over HTTP");
     Ok(reply::json_value(200, &Value::from(old.unwrap_or_default())))
 }
 
-/// Changes one key on a blocking thread, because the change is written to a file.
-async fn change(
-    config: Arc<LiveConfig>,
-    section: String,
-    key: String,
-    new: Option<String>,
-    persist: Persist,
-) -> Result<Option<String>, HttpError> {
-    let new = match new {
-        // A new admin's password is hashed before anything is written.
-        Some(password) if section == "admins" => {
-            let live = config.live();
-            let hashed = actix_web::web::block(move || hash_admin(&live.settings, &password)).await;
-            Some(hashed.map_err(|_| HttpError::internal("hashing the password was cancelled"))??)
-        }
-        other => other,
-    };
-    let outcome = actix_web::web::block(move || {
-        config.change(|stack| match new {
-            Some(value) => stack.set(&section, &key, &value, persist),
-            None => stack.delete(&section, &key, persist),
-        })
-    })
-    .await
-    .map_err(|_| HttpError::internal("the change was cancelled"))?;
-    match outcome {
-        Ok(change) => Ok(change.old),
-        Err(ChangeError::Unknown) => Err(unknown()),
-        Err(error @ ChangeError::Write { .. }) => Err(HttpError::internal(error.to_string())),
-        Err(error) => Err(HttpError::bad_request(error.to_string())),
+/// A new admin's password is hashed before anything is written, on a blocking thread.
+async fn hashed(request: &Request, password: String) -> Result<String, HttpError> {
+    let settings = request.settings.clone();
+    let hashed = actix_web::web::block(move || hash_admin(&settings, &password)).await;
+    hashed.map_err(|_| HttpError::internal("hashing the password was cancelled"))?
+}
+
+fn refused(error: ConfigCallError) -> HttpError {
+    match error {
+        ConfigCallError::Change(ChangeError::Unknown) => unknown(),
+        ConfigCallError::Change(error @ ChangeError::Write { .. }) => HttpError::internal(error.to_string()),
+        ConfigCallError::Change(error) => HttpError::bad_request(error.to_string()),
+        ConfigCallError::Load(error) => HttpError::bad_request(error.to_string()),
+        ConfigCallError::Call(error) => HttpError::internal(error.to_string()),
     }
 }
 
@@ -108,10 +97,6 @@ fn unknown() -> HttpError {
 }
 
 async fn reload(request: &Request) -> Handled {
-    let config = request.app.config.clone();
-    actix_web::web::block(move || config.change(|stack| stack.reload().map(|_| ()).map_err(|error| error.to_string())))
-        .await
-        .map_err(|_| HttpError::internal("the reload was cancelled"))?
-        .map_err(HttpError::bad_request)?;
+    request.app.config.reload().await.map_err(refused)?;
     Ok(reply::ok(200))
 }

@@ -106,10 +106,15 @@ impl Request {
         user: UserCtx,
         handler: Option<&'static str>,
         id: RequestId,
-        payload: web::Payload,
+        payload: Option<web::Payload>,
         body_time: Rc<Cell<Duration>>,
     ) -> Self {
-        Self { app, settings, http, verb, query, user, handler, id, payload: RefCell::new(Some(payload)), body_time }
+        Self { app, settings, http, verb, query, user, handler, id, payload: RefCell::new(payload), body_time }
+    }
+
+    /// The body, when nobody has taken it.
+    pub fn take_payload(&self) -> Option<web::Payload> {
+        self.payload.borrow_mut().take()
     }
 
     /// A header as text.

@@ -11,15 +11,18 @@ use std::time::{Duration, Instant};
 use actix_web::dev::ServerHandle;
 use actix_web::http::header::{HeaderName, ORIGIN};
 use actix_web::{HttpRequest, HttpResponse, web};
+use futures_util::StreamExt;
 use settee_actors::coordinator::Coordinator;
 use tokio::sync::watch;
 use tracing::Instrument;
+
+use crate::config_server::ConfigHandle;
 
 use super::authenticate::{self, Authentication, Identity};
 use super::cors::{CorsPolicy, Preflight};
 use super::dispatch;
 use super::error::HttpError;
-use super::live::{Live, LiveConfig};
+use super::live::Live;
 use super::params::Query;
 use super::reply::{self, Handled, RequestId};
 use super::request::{Request, Verb, header, known_header};
@@ -34,14 +37,15 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// How long a client may take to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Most bytes of an unread body that are read and forgotten before a refusal.
+const DRAIN_BYTES_MAX: u64 = 1024 * 1024;
+
 /// What the server is started with.
 pub struct HttpDeps {
     /// Everything about databases.
     pub coordinator: Coordinator,
     /// The configuration; read anew for each request.
-    pub config: Arc<LiveConfig>,
-    /// Verified credentials and lockouts.
-    pub authentication: Authentication,
+    pub config: ConfigHandle,
     /// Worker threads; `None` for one per core.
     pub workers: Option<usize>,
 }
@@ -51,7 +55,7 @@ pub struct App {
     /// Everything about databases.
     pub coordinator: Coordinator,
     /// The configuration.
-    pub config: Arc<LiveConfig>,
+    pub config: ConfigHandle,
     /// Verified credentials and lockouts.
     pub authentication: Authentication,
     /// Makes ids for documents that come without one.
@@ -87,15 +91,17 @@ impl HttpServer {
     /// Serves on a listener that is bound already, so that port 0 is possible.
     ///
     /// # Errors
-    /// When the listener's address cannot be read or the server's thread cannot be started.
+    /// When the listener's address cannot be read, the server's thread cannot be started, or the operating system has no
+    /// random numbers.
     pub fn start(deps: HttpDeps, listener: TcpListener) -> io::Result<HttpHandle> {
         let address = listener.local_addr()?;
         let (stopping, _) = watch::channel(false);
+        let authentication = Authentication::new(&deps.config.settings()).map_err(io::Error::other)?;
         let workers = deps.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
         let app = Arc::new(App {
             coordinator: deps.coordinator,
             config: deps.config,
-            authentication: deps.authentication,
+            authentication,
             uuids: UuidMaker::default(),
             counters: Arc::new(HttpCounters::default()),
             stopping,
@@ -187,14 +193,18 @@ async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
         return reply::error(&HttpError::internal("the server has no state"));
     };
     let started = Instant::now();
-    let live = app.config.live();
+    let live = Live::now(&app.config);
     let id = RequestId::choose(http.headers().get("x-couch-request-id"));
     let verb = Verb::of(http.method(), header(&http, "x-http-method-override"));
     let body_time = Rc::new(Cell::new(Duration::ZERO));
     let mut user = None;
     let span = tracing::info_span!("request", id = id.as_str(), method = %http.method(), path = http.uri().path());
     let way = Way { app: &app, live: &live, http: &http, verb, id: &id, body_time: &body_time, user: &mut user };
-    let outcome = way.go(payload).instrument(span).await;
+    let mut payload = Some(payload);
+    let mut outcome = way.go(&mut payload).instrument(span).await;
+    if let (Err(error), Some(payload)) = (&mut outcome, payload) {
+        error.close |= !drain(&http, payload).await;
+    }
     let mut response = outcome.unwrap_or_else(|mut error| {
         authenticate::challenge(&mut error, &http, &live);
         if error.status >= 500 && error.status != 501 {
@@ -229,6 +239,24 @@ async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
     response
 }
 
+/// Reads and forgets a small body that nobody has read, so that the refusal reaches a client that is still sending and
+/// the connection can go on. Tells whether the whole body was read.
+async fn drain(http: &HttpRequest, mut payload: web::Payload) -> bool {
+    let length = header(http, "content-length").and_then(|text| text.trim().parse::<u64>().ok());
+    if length.is_some_and(|length| length > DRAIN_BYTES_MAX) {
+        return false;
+    }
+    let mut drained = 0u64;
+    while let Some(chunk) = payload.next().await {
+        let Ok(chunk) = chunk else { return false };
+        drained += chunk.len() as u64;
+        if drained > DRAIN_BYTES_MAX {
+            return false;
+        }
+    }
+    true
+}
+
 /// What `entry` hands on.
 struct Way<'a> {
     app: &'a Arc<App>,
@@ -242,7 +270,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    async fn go(self, payload: web::Payload) -> Handled {
+    async fn go(self, payload: &mut Option<web::Payload>) -> Handled {
         let settings = &self.live.settings;
         let uri = self.http.uri();
         let target_length = uri.path_and_query().map_or(0, |target| target.as_str().len());
@@ -274,10 +302,11 @@ impl Way<'_> {
             user,
             handler,
             self.id.clone(),
-            payload,
+            payload.take(),
             self.body_time.clone(),
         );
         let mut outcome = dispatch::dispatch(&request, target, &segments).await;
+        *payload = request.take_payload();
         if let Some(cookie) = cookie {
             match &mut outcome {
                 Ok(response) if !response.headers().contains_key("set-cookie") => {

@@ -10,6 +10,7 @@ use crate::auth::{Credentials, SessionPolicy};
 
 use super::authenticate::{log_in, peer, unix_now, wrong_password};
 use super::error::HttpError;
+use super::live::Live;
 use super::params::Query;
 use super::reply::{self, Handled};
 use super::request::{Request, Verb};
@@ -34,7 +35,7 @@ fn who(request: &Request) -> Handled {
         return Err(HttpError::unauthorized("Please login."));
     }
     let mut info = serde_json::Map::new();
-    if let Some(db) = request.app.config.live().table.get("chttpd_auth", "authentication_db") {
+    if let Some(db) = request.app.config.table().get("chttpd_auth", "authentication_db") {
         info.insert("authentication_db".to_owned(), Value::from(db));
     }
     info.insert("authentication_handlers".to_owned(), json!(["cookie", "default"]));
@@ -79,7 +80,7 @@ async fn log_in_with_cookie(request: &Request) -> Handled {
         (None, None) => return Err(HttpError::bad_request("request body must contain a username")),
     };
     let password = members.get("password").cloned().unwrap_or_default().into_bytes();
-    let live = request.app.config.live();
+    let live = Live::now(&request.app.config);
     let account = match log_in(&request.app, &live, Credentials { name, password }, peer(&request.http)).await {
         Ok(account) => account,
         Err(error) if error.status == 401 => {

@@ -155,9 +155,14 @@ fn put(tree: &mut Map<String, Value>, path: &[&str], kind: &str, value: u64, des
 pub fn stats(request: &Request, segments: &Segments<'_>) -> Handled {
     request.allow("GET,HEAD")?;
     let mut tree = Map::new();
-    for stat in request.app.coordinator.stats().list() {
+    for stat in request.app.coordinator.stats() {
         put(&mut tree, stat.path, stat.kind, stat.value, stat.description);
     }
+    let cache = request.app.coordinator.cache().info();
+    let path = |name| ["couchdb", "bt_engine_cache", name];
+    put(&mut tree, &path("hits"), "counter", cache.hits, "number of bt_engine cache hits");
+    put(&mut tree, &path("misses"), "counter", cache.misses, "number of bt_engine cache misses");
+    put(&mut tree, &path("full"), "counter", cache.full, "number of times bt_engine cache was full");
     request.app.counters.write(&mut tree);
     let mut value = &Value::Object(tree);
     for index in 3..segments.len() {
