@@ -35,7 +35,9 @@ pub fn need(target: &Target, verb: Verb, segments: &Segments<'_>, admin_only_all
             "favicon.ico" | "_utils" | "_up" | "_uuids" | "_session" => Need::Nobody,
             "_replicate" | "_search_analyze" | "_nouveau_analyze" => Need::User,
             "_all_dbs" | "_dbs_info" if !admin_only_all_dbs => Need::Nobody,
-            "_node" if matches!(segments.text(2), Some("_stats" | "_system" | "_prometheus")) => Need::Metrics,
+            "_node" if matches!(segments.text(2), Some("_stats" | "_system" | "_prometheus")) => {
+                Need::Metrics
+            }
             _ => Need::ServerAdmin,
         },
         Target::Database(name, part) => database_need(name, part, verb),
@@ -104,7 +106,10 @@ pub fn check_database(need: Need, user: &UserCtx, security: &Value) -> Result<()
 /// Reads a stored security object. One that cannot be understood grants nothing beyond server admins.
 pub fn read_security(json: &[u8]) -> Value {
     let closed = || serde_json::json!({"admins": {"roles": ["_admin"]}, "members": {"roles": ["_admin"]}});
-    serde_json::from_slice::<Value>(json).ok().filter(Value::is_object).unwrap_or_else(closed)
+    serde_json::from_slice::<Value>(json)
+        .ok()
+        .filter(Value::is_object)
+        .unwrap_or_else(closed)
 }
 
 #[cfg(test)]
@@ -116,7 +121,6 @@ mod tests {
         UserCtx {
             name: (!name.is_empty()).then(|| name.to_owned()),
             roles: roles.iter().map(|role| (*role).to_owned()).collect(),
-            ..UserCtx::default()
         }
     }
 
@@ -160,7 +164,8 @@ mod tests {
     #[test]
     fn members_are_checked_by_name_and_role() {
         let security = read_security(br#"{"admins":{"names":["boss"]},"members":{"roles":["team"]}}"#);
-        let check = |need, user: &UserCtx| check_database(need, user, &security).map_err(|error| error.status);
+        let check =
+            |need, user: &UserCtx| check_database(need, user, &security).map_err(|error| error.status);
         assert_eq!(check(Need::Member, &user("", &[])), Err(401));
         assert_eq!(check(Need::Member, &user("joe", &[])), Err(403));
         assert_eq!(check(Need::Member, &user("joe", &["team"])), Ok(()));

@@ -55,13 +55,18 @@ async fn queries(request: &Request, db: &DbName, listing: Listing) -> Handled {
         Some(Value::Array(wanted)) if wanted.len() <= QUERIES_MAX => wanted,
         Some(Value::Array(_)) => return Err(HttpError::bad_request("too many queries")),
         Some(_) => return Err(HttpError::bad_request("`queries` body member must be an array.")),
-        None => return Err(HttpError::bad_request("POST body must include `queries` parameter.")),
+        None => {
+            return Err(HttpError::bad_request(
+                "POST body must include `queries` parameter.",
+            ));
+        }
     };
     // All are read before the first is run, so that a bad one gets its status.
     let mut parsed = Vec::with_capacity(wanted.len());
     for query in wanted {
-        let members: &Map<String, Value> =
-            query.as_object().ok_or_else(|| HttpError::bad_request("`queries` must be a list of JSON objects"))?;
+        let members: &Map<String, Value> = query
+            .as_object()
+            .ok_or_else(|| HttpError::bad_request("`queries` must be a list of JSON objects"))?;
         parsed.push(AllDocsQuery::read(&Query::default(), Some(members))?);
     }
     let state = QueriesState {
@@ -72,7 +77,10 @@ async fn queries(request: &Request, db: &DbName, listing: Listing) -> Handled {
         started: false,
         current: None,
     };
-    Ok(reply::json_stream(200, stream::try_unfold(Some(state), QueriesState::step)))
+    Ok(reply::json_stream(
+        200,
+        stream::try_unfold(Some(state), QueriesState::step),
+    ))
 }
 
 struct QueriesState {
@@ -95,10 +103,18 @@ impl QueriesState {
             state.current = None;
         }
         let Some(query) = state.left.next() else {
-            let end: &[u8] = if state.started { b"\r\n]}\n" } else { b"{\"results\":[\r\n\r\n]}\n" };
+            let end: &[u8] = if state.started {
+                b"\r\n]}\n"
+            } else {
+                b"{\"results\":[\r\n\r\n]}\n"
+            };
             return Ok(Some((Bytes::from_static(end), None)));
         };
-        let separator: &[u8] = if state.started { b",\r\n" } else { b"{\"results\":[\r\n" };
+        let separator: &[u8] = if state.started {
+            b",\r\n"
+        } else {
+            b"{\"results\":[\r\n"
+        };
         state.started = true;
         state.current = Some(OpenedRows::open(&state.coordinator, &state.db, state.listing, &query).await?);
         Ok(Some((Bytes::from_static(separator), Some(state))))
@@ -168,12 +184,26 @@ impl OpenedRows {
     ) -> Result<Self, HttpError> {
         let mut rows = match listing {
             Listing::All => coordinator.all_docs(db, arguments(query, Namespace::All)).await?,
-            Listing::Design => coordinator.all_docs(db, arguments(query, Namespace::Design)).await?,
-            Listing::Local => coordinator.local_docs(db, arguments(query, Namespace::All)).await?,
+            Listing::Design => {
+                coordinator
+                    .all_docs(db, arguments(query, Namespace::Design))
+                    .await?
+            }
+            Listing::Local => {
+                coordinator
+                    .local_docs(db, arguments(query, Namespace::All))
+                    .await?
+            }
         };
         let first = rows.next().await.transpose()?;
         let opening = opening(query, rows.update_seq(), rows.total_rows(), rows.offset());
-        Ok(Self { rows, opening: Some(opening), first, any: false, ended: false })
+        Ok(Self {
+            rows,
+            opening: Some(opening),
+            first,
+            any: false,
+            ended: false,
+        })
     }
 
     /// The next piece; `tail` follows the closing.
@@ -185,7 +215,12 @@ impl OpenedRows {
         let run = match (self.first.take(), opening.is_some()) {
             (Some(first), _) => Some(first),
             (None, true) => None,
-            (None, false) => self.rows.next().await.transpose().map_err(|error: DbError| HttpError::from(error))?,
+            (None, false) => self
+                .rows
+                .next()
+                .await
+                .transpose()
+                .map_err(|error: DbError| HttpError::from(error))?,
         };
         let mut out = opening.unwrap_or_default();
         match run {
@@ -218,7 +253,12 @@ impl OpenedRows {
 }
 
 /// `{"total_rows":3,"offset":0,"rows":[` and CRLF.
-fn opening(query: &AllDocsQuery, update_seq: Option<&str>, total_rows: Option<u64>, offset: Option<u64>) -> Vec<u8> {
+fn opening(
+    query: &AllDocsQuery,
+    update_seq: Option<&str>,
+    total_rows: Option<u64>,
+    offset: Option<u64>,
+) -> Vec<u8> {
     let mut out = b"{".to_vec();
     if query.update_seq {
         out.extend_from_slice(b"\"update_seq\":");
@@ -229,8 +269,11 @@ fn opening(query: &AllDocsQuery, update_seq: Option<&str>, total_rows: Option<u6
         out.push(b',');
     }
     if query.sorted {
-        let show = |number: Option<u64>| number.map_or_else(|| "null".to_owned(), |number| number.to_string());
-        out.extend_from_slice(format!("\"total_rows\":{},\"offset\":{},", show(total_rows), show(offset)).as_bytes());
+        let show =
+            |number: Option<u64>| number.map_or_else(|| "null".to_owned(), |number| number.to_string());
+        out.extend_from_slice(
+            format!("\"total_rows\":{},\"offset\":{},", show(total_rows), show(offset)).as_bytes(),
+        );
     }
     out.extend_from_slice(b"\"rows\":[\r\n");
     out
@@ -249,8 +292,14 @@ mod tests {
         let show = |raw: &str, seq, total, offset| {
             String::from_utf8(opening(&query(raw), seq, total, offset)).expect("UTF-8")
         };
-        assert_eq!(show("", None, Some(3), Some(0)), "{\"total_rows\":3,\"offset\":0,\"rows\":[\r\n");
-        assert_eq!(show("", None, Some(3), None), "{\"total_rows\":3,\"offset\":null,\"rows\":[\r\n");
+        assert_eq!(
+            show("", None, Some(3), Some(0)),
+            "{\"total_rows\":3,\"offset\":0,\"rows\":[\r\n"
+        );
+        assert_eq!(
+            show("", None, Some(3), None),
+            "{\"total_rows\":3,\"offset\":null,\"rows\":[\r\n"
+        );
         assert_eq!(show("sorted=false", None, Some(3), Some(0)), "{\"rows\":[\r\n");
         assert_eq!(
             show("update_seq=true", Some("3-x"), Some(3), Some(0)),

@@ -52,7 +52,11 @@ impl Opened {
         from: u64,
         to: u64,
     ) -> Result<impl Stream<Item = Result<Bytes, HttpError>> + 'static + use<>, HttpError> {
-        let stream = self.app.coordinator.attachment_range(&self.db, &self.doc, self.index, from..to).await?;
+        let stream = self
+            .app
+            .coordinator
+            .attachment_range(&self.db, &self.doc, self.index, from..to)
+            .await?;
         Ok(stream.map(|chunk| chunk.map_err(HttpError::from)))
     }
 }
@@ -60,10 +64,24 @@ impl Opened {
 async fn get(request: &Request, db: &DbName, id: &DocId, name: &str) -> Handled {
     users::check_read(request, db, id)?;
     let rev = request.query.get("rev").map(document::parse_rev).transpose()?;
-    let options = OpenDoc { rev, deleted: request.query.is_true("deleted"), ..OpenDoc::default() };
+    let options = OpenDoc {
+        rev,
+        deleted: request.query.is_true("deleted"),
+        ..OpenDoc::default()
+    };
     let opened = request.app.coordinator.open_doc(db, id, &options).await?;
-    let index = opened.doc.atts.iter().position(|att| att.name == name).ok_or_else(no_attachment)?;
-    let opened = Opened { app: request.app.clone(), db: db.clone(), doc: Arc::new(opened), index };
+    let index = opened
+        .doc
+        .atts
+        .iter()
+        .position(|att| att.name == name)
+        .ok_or_else(no_attachment)?;
+    let opened = Opened {
+        app: request.app.clone(),
+        db: db.clone(),
+        doc: Arc::new(opened),
+        index,
+    };
     let att = opened.attachment().ok_or_else(no_attachment)?;
     let etag = etag(&opened, att);
     if request.etag_matches(&etag) {
@@ -83,10 +101,18 @@ async fn get(request: &Request, db: &DbName, id: &DocId, name: &str) -> Handled 
 fn etag(opened: &Opened, att: &Attachment) -> String {
     use base64::Engine;
     if att.md5.is_empty() {
-        let rev = opened.doc.doc.rev().map(|rev| document::rev_text(&rev)).unwrap_or_default();
+        let rev = opened
+            .doc
+            .doc
+            .rev()
+            .map(|rev| document::rev_text(&rev))
+            .unwrap_or_default();
         return format!("\"{rev}\"");
     }
-    format!("\"{}\"", base64::engine::general_purpose::STANDARD.encode(&att.md5))
+    format!(
+        "\"{}\"",
+        base64::engine::general_purpose::STANDARD.encode(&att.md5)
+    )
 }
 
 async fn identity(request: &Request, opened: &Opened, att: &Attachment) -> Handled {
@@ -97,7 +123,11 @@ async fn identity(request: &Request, opened: &Opened, att: &Attachment) -> Handl
             with_body(200, att, reply::sized_body(length, bytes))
         }
         Wanted::Unsatisfiable => {
-            let error = HttpError::new(416, "requested_range_not_satisfiable", "Requested range not satisfiable");
+            let error = HttpError::new(
+                416,
+                "requested_range_not_satisfiable",
+                "Requested range not satisfiable",
+            );
             return Err(error.with_header("Content-Range", format!("bytes */{length}")));
         }
         Wanted::Some(ranges) => match ranges.as_slice() {
@@ -129,13 +159,19 @@ fn many_ranges(opened: &Opened, att: &Attachment, ranges: Vec<(u64, u64)>) -> Ht
     let content_type = format!("multipart/byteranges; boundary=\"{boundary}\"");
     let kind = doc_reply::header_text(&att.content_type);
     let length = att.att_len;
-    let source = Opened { app: opened.app.clone(), db: opened.db.clone(), doc: opened.doc.clone(), index: opened.index };
+    let source = Opened {
+        app: opened.app.clone(),
+        db: opened.db.clone(),
+        doc: opened.doc.clone(),
+        index: opened.index,
+    };
     let source = Arc::new(source);
     let opening = stream::iter([Ok(Bytes::from(format!("--{boundary}")))]);
     let parts = stream::iter(ranges).then(move |(from, to)| {
         let (source, kind, boundary) = (source.clone(), kind.clone(), boundary.clone());
         async move {
-            let head = format!("\r\nContent-Type: {kind}\r\nContent-Range: bytes {from}-{to}/{length}\r\n\r\n");
+            let head =
+                format!("\r\nContent-Type: {kind}\r\nContent-Range: bytes {from}-{to}/{length}\r\n\r\n");
             match source.stored(from, to.saturating_add(1)).await {
                 Ok(bytes) => stream::iter([Ok(Bytes::from(head))])
                     .chain(bytes)
@@ -154,10 +190,14 @@ fn many_ranges(opened: &Opened, att: &Attachment, ranges: Vec<(u64, u64)>) -> Ht
 
 /// Whether the client takes gzip.
 fn accepts_gzip(request: &Request) -> bool {
-    let Some(accepted) = request.header("accept-encoding") else { return false };
+    let Some(accepted) = request.header("accept-encoding") else {
+        return false;
+    };
     accepted.split(',').any(|coding| {
         let mut parts = coding.split(';');
-        let named = parts.next().is_some_and(|name| name.trim().eq_ignore_ascii_case("gzip"));
+        let named = parts
+            .next()
+            .is_some_and(|name| name.trim().eq_ignore_ascii_case("gzip"));
         let refused = parts.any(|part| matches!(part.trim(), "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
         named && !refused
     })
@@ -167,7 +207,9 @@ async fn gzip(request: &Request, opened: &Opened, att: &Attachment) -> Handled {
     let stored = opened.stored(0, u64::MAX).await?;
     let mut response = if accepts_gzip(request) {
         let mut response = with_body(200, att, reply::sized_body(att.att_len, stored));
-        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response
+            .headers_mut()
+            .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         response
     } else if att.disk_len != att.att_len {
         with_body(200, att, reply::sized_body(att.disk_len, unpack(stored)))
@@ -185,28 +227,42 @@ fn unpack(
 ) -> impl Stream<Item = Result<Bytes, HttpError>> + 'static {
     let damaged = |_| HttpError::new(500, "corrupt_data", "the attachment's gzip stream is damaged");
     let decoder = flate2::write::MultiGzDecoder::new(Vec::new());
-    stream::try_unfold((Box::pin(stored), Some(decoder)), move |(mut stored, decoder)| async move {
-        let Some(mut decoder) = decoder else { return Ok(None) };
-        match stored.next().await.transpose()? {
-            Some(chunk) => {
-                decoder.write_all(&chunk).map_err(damaged)?;
-                let ready = Bytes::from(std::mem::take(decoder.get_mut()));
-                Ok(Some((ready, (stored, Some(decoder)))))
+    stream::try_unfold(
+        (Box::pin(stored), Some(decoder)),
+        move |(mut stored, decoder)| async move {
+            let Some(mut decoder) = decoder else {
+                return Ok(None);
+            };
+            match stored.next().await.transpose()? {
+                Some(chunk) => {
+                    decoder.write_all(&chunk).map_err(damaged)?;
+                    let ready = Bytes::from(std::mem::take(decoder.get_mut()));
+                    Ok(Some((ready, (stored, Some(decoder)))))
+                }
+                None => {
+                    decoder.try_finish().map_err(damaged)?;
+                    let rest = Bytes::from(std::mem::take(decoder.get_mut()));
+                    Ok(Some((rest, (stored, None))))
+                }
             }
-            None => {
-                decoder.try_finish().map_err(damaged)?;
-                let rest = Bytes::from(std::mem::take(decoder.get_mut()));
-                Ok(Some((rest, (stored, None))))
-            }
-        }
-    })
+        },
+    )
 }
 
 /// The document that a write of one attachment changes: the revision that the request names, or a new one.
-async fn base(request: &Request, db: &DbName, id: &DocId, deletes: Option<&str>) -> Result<DocEdit, HttpError> {
+async fn base(
+    request: &Request,
+    db: &DbName,
+    id: &DocId,
+    deletes: Option<&str>,
+) -> Result<DocEdit, HttpError> {
     let Some(rev) = document::request_rev(request)? else {
         if let Some(name) = deletes {
-            let current = request.app.coordinator.open_doc(db, id, &OpenDoc::default()).await?;
+            let current = request
+                .app
+                .coordinator
+                .open_doc(db, id, &OpenDoc::default())
+                .await?;
             if !current.doc.atts.iter().any(|att| att.name == name) {
                 return Err(no_attachment());
             }
@@ -215,7 +271,11 @@ async fn base(request: &Request, db: &DbName, id: &DocId, deletes: Option<&str>)
         edit.revs = RevPath::default();
         return Ok(edit);
     };
-    let found = request.app.coordinator.open_revs(db, id, OpenRevs::List(vec![rev]), false).await?;
+    let found = request
+        .app
+        .coordinator
+        .open_revs(db, id, OpenRevs::List(vec![rev]), false)
+        .await?;
     match found.into_iter().next() {
         Some(Ok(opened)) => {
             if deletes.is_some_and(|name| !opened.doc.atts.iter().any(|att| att.name == name)) {
@@ -232,7 +292,11 @@ async fn put(request: &Request, db: &DbName, id: &DocId, name: &str) -> Handled 
     if id.is_local() {
         return Err(DocError::LocalAttachments.into());
     }
-    let encoding = match request.header("content-encoding").map(|coding| coding.trim().to_ascii_lowercase()).as_deref() {
+    let encoding = match request
+        .header("content-encoding")
+        .map(|coding| coding.trim().to_ascii_lowercase())
+        .as_deref()
+    {
         None | Some("identity") => Encoding::Identity,
         Some("gzip") => Encoding::Gzip,
         Some(_) => {
@@ -245,9 +309,15 @@ async fn put(request: &Request, db: &DbName, id: &DocId, name: &str) -> Handled 
         return Err(HttpError::attachment_too_large(name.to_owned()));
     }
     let mut edit = base(request, db, id, None).await?;
-    let content_type = request.header("content-type").unwrap_or("application/octet-stream").to_owned();
-    let mut sink =
-        request.app.coordinator.attachment_sink(db, id, name, &content_type, encoding == Encoding::Gzip).await?;
+    let content_type = request
+        .header("content-type")
+        .unwrap_or("application/octet-stream")
+        .to_owned();
+    let mut sink = request
+        .app
+        .coordinator
+        .attachment_sink(db, id, name, &content_type, encoding == Encoding::Gzip)
+        .await?;
     let mut chunks = request.body_stream();
     let mut taken = 0u64;
     while let Some(chunk) = chunks.next().await {
@@ -286,12 +356,21 @@ mod tests {
         let text = b"hello ".repeat(1000);
         encoder.write_all(&text).expect("memory");
         let packed = encoder.finish().expect("memory");
-        let chunks: Vec<_> = packed.chunks(7).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
-        let parts = unpack(stream::iter(chunks)).collect::<Vec<_>>().now_or_never().expect("ready");
+        let chunks: Vec<_> = packed
+            .chunks(7)
+            .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
+            .collect();
+        let parts = unpack(stream::iter(chunks))
+            .collect::<Vec<_>>()
+            .now_or_never()
+            .expect("ready");
         let whole: Vec<u8> = parts.into_iter().flat_map(|part| part.expect("good")).collect();
         assert_eq!(whole, text);
         let cut = vec![Ok(Bytes::copy_from_slice(&packed[..packed.len() / 2]))];
-        let parts = unpack(stream::iter(cut)).collect::<Vec<_>>().now_or_never().expect("ready");
+        let parts = unpack(stream::iter(cut))
+            .collect::<Vec<_>>()
+            .now_or_never()
+            .expect("ready");
         assert!(parts.iter().any(Result::is_err));
     }
 }

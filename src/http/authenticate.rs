@@ -15,8 +15,8 @@ use settee_engine::ids::{DbName, DocId};
 use subtle::ConstantTimeEq;
 
 use crate::auth::{
-    Basic, CredentialCache, Credentials, HashPolicy, PasswordHash, RandomError, SessionCookie, SessionPolicy, UserCtx,
-    UserDoc, parse_basic, session_cookie,
+    Basic, CredentialCache, Credentials, HashPolicy, PasswordHash, RandomError, SessionCookie, SessionPolicy,
+    UserCtx, UserDoc, parse_basic, session_cookie,
 };
 use crate::config::Settings;
 
@@ -59,7 +59,11 @@ impl Authentication {
         } else {
             None
         };
-        Ok(Self { verified, lockouts: Mutex::new(AHashMap::new()), started: Instant::now() })
+        Ok(Self {
+            verified,
+            lockouts: Mutex::new(AHashMap::new()),
+            started: Instant::now(),
+        })
     }
 
     fn now_ms(&self) -> u64 {
@@ -69,7 +73,8 @@ impl Authentication {
     fn is_locked(&self, key: &(String, String, String)) -> bool {
         let lockouts = self.lockouts.lock();
         let failures = lockouts.get(key);
-        failures.is_some_and(|known| known.count >= LOCKOUT_THRESHOLD && known.last.elapsed() < LOCKOUT_LIFETIME)
+        failures
+            .is_some_and(|known| known.count >= LOCKOUT_THRESHOLD && known.last.elapsed() < LOCKOUT_LIFETIME)
     }
 
     fn failed(&self, key: (String, String, String)) {
@@ -80,7 +85,10 @@ impl Authentication {
                 return;
             }
         }
-        let known = lockouts.entry(key).or_insert(Failures { count: 0, last: Instant::now() });
+        let known = lockouts.entry(key).or_insert(Failures {
+            count: 0,
+            last: Instant::now(),
+        });
         if known.last.elapsed() >= LOCKOUT_LIFETIME {
             known.count = 0;
         }
@@ -131,7 +139,10 @@ impl Account {
 
 /// Seconds since 1970.
 pub fn unix_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// What a wrong password gets, and a user who does not exist.
@@ -147,7 +158,9 @@ pub async fn identify(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result
     if let Some(identity) = by_cookie(app, live, http).await? {
         return Ok(identity);
     }
-    let Some(authorization) = known_header(http, AUTHORIZATION) else { return Ok(Identity::default()) };
+    let Some(authorization) = known_header(http, AUTHORIZATION) else {
+        return Ok(Identity::default());
+    };
     match parse_basic(authorization).map_err(|error| HttpError::bad_request(error.to_string()))? {
         Basic::Absent | Basic::LoggedOut => Ok(Identity::default()),
         Basic::Given(credentials) => {
@@ -155,25 +168,45 @@ pub async fn identify(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result
             if account.totp {
                 return Err(wrong_password());
             }
-            Ok(Identity { user: account.user, handler: Some("default"), cookie: None })
+            Ok(Identity {
+                user: account.user,
+                handler: Some("default"),
+                cookie: None,
+            })
         }
     }
 }
 
 /// The address that failures are counted for.
 pub fn peer(http: &HttpRequest) -> String {
-    http.peer_addr().map(|peer| peer.ip().to_string()).unwrap_or_default()
+    http.peer_addr()
+        .map(|peer| peer.ip().to_string())
+        .unwrap_or_default()
 }
 
 async fn by_cookie(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result<Option<Identity>, HttpError> {
-    let Some(value) = known_header(http, COOKIE).and_then(session_cookie) else { return Ok(None) };
+    let Some(value) = known_header(http, COOKIE).and_then(session_cookie) else {
+        return Ok(None);
+    };
     let cookie = SessionCookie::parse(value).map_err(|error| HttpError::bad_request(error.to_string()))?;
-    let Some(policy) = SessionPolicy::from_settings(&live.settings) else { return Ok(None) };
-    let Some(account) = account(app, live, &cookie.name).await? else { return Ok(None) };
+    let Some(policy) = SessionPolicy::from_settings(&live.settings) else {
+        return Ok(None);
+    };
+    let Some(account) = account(app, live, &cookie.name).await? else {
+        return Ok(None);
+    };
     let now = unix_now();
-    let Some(session) = policy.verify(&cookie, account.salt(), now) else { return Ok(None) };
-    let fresh = session.refresh.then(|| policy.set_cookie(&cookie.name, account.salt(), now, false));
-    Ok(Some(Identity { user: account.user, handler: Some("cookie"), cookie: fresh }))
+    let Some(session) = policy.verify(&cookie, account.salt(), now) else {
+        return Ok(None);
+    };
+    let fresh = session
+        .refresh
+        .then(|| policy.set_cookie(&cookie.name, account.salt(), now, false));
+    Ok(Some(Identity {
+        user: account.user,
+        handler: Some("cookie"),
+        cookie: fresh,
+    }))
 }
 
 /// Looks a user up: in `[admins]`, then in the database of users.
@@ -190,13 +223,21 @@ pub async fn account(app: &Arc<App>, live: &Live, name: &str) -> Result<Option<A
                 return Ok(None);
             }
         };
-        return Ok(Some(Account { user: UserCtx::admin(name), secret, totp: false }));
+        return Ok(Some(Account {
+            user: UserCtx::admin(name),
+            secret,
+            totp: false,
+        }));
     }
-    let Some(doc) = user_doc(app, live, name).await? else { return Ok(None) };
+    let Some(doc) = user_doc(app, live, name).await? else {
+        return Ok(None);
+    };
     match UserDoc::from_json(&doc) {
-        Ok(found) => {
-            Ok(Some(Account { user: found.user_ctx(), totp: found.totp, secret: Secret::Hash(found.hash) }))
-        }
+        Ok(found) => Ok(Some(Account {
+            user: found.user_ctx(),
+            totp: found.totp,
+            secret: Secret::Hash(found.hash),
+        })),
         Err(error) => {
             tracing::warn!(name, %error, "a user document cannot be used to log in");
             Ok(None)
@@ -205,9 +246,16 @@ pub async fn account(app: &Arc<App>, live: &Live, name: &str) -> Result<Option<A
 }
 
 async fn user_doc(app: &Arc<App>, live: &Live, name: &str) -> Result<Option<serde_json::Value>, HttpError> {
-    let Ok(db) = DbName::new(&live.settings.chttpd_auth.authentication_db) else { return Ok(None) };
-    let Ok(id) = DocId::new(&format!("org.couchdb.user:{name}")) else { return Ok(None) };
-    let options = OpenDoc { conflicts: true, ..OpenDoc::default() };
+    let Ok(db) = DbName::new(&live.settings.chttpd_auth.authentication_db) else {
+        return Ok(None);
+    };
+    let Ok(id) = DocId::new(&format!("org.couchdb.user:{name}")) else {
+        return Ok(None);
+    };
+    let options = OpenDoc {
+        conflicts: true,
+        ..OpenDoc::default()
+    };
     match app.coordinator.open_doc(&db, &id, &options).await {
         Ok(opened) => Ok(serde_json::from_slice(&document::plain_json(&opened)?).ok()),
         Err(DbError::NotFound(_) | DbError::DatabaseDoesNotExist(_)) => Ok(None),
@@ -236,13 +284,19 @@ pub async fn log_in(
     let authentication = &app.authentication;
     let key = (peer, name.clone(), account.salt().to_owned());
     if authentication.is_locked(&key) {
-        return Err(HttpError::forbidden("Account is temporarily locked due to multiple authentication failures"));
+        return Err(HttpError::forbidden(
+            "Account is temporarily locked due to multiple authentication failures",
+        ));
     }
     let right = match &account.secret {
         Secret::Plain(plain) => bool::from(plain.as_bytes().ct_eq(&password)),
         Secret::Hash(hash) => {
             let now = authentication.now_ms();
-            if authentication.verified.as_ref().is_some_and(|cache| cache.contains(&name, &password, hash, now)) {
+            if authentication
+                .verified
+                .as_ref()
+                .is_some_and(|cache| cache.contains(&name, &password, hash, now))
+            {
                 return Ok(account);
             }
             let (hash, candidate) = (hash.clone(), password.clone());
@@ -275,7 +329,8 @@ pub fn hash_admin(settings: &Settings, value: &str) -> Result<String, HttpError>
         Ok(None) => {
             let hash = PasswordHash::create(value.as_bytes(), &HashPolicy::from(settings))
                 .map_err(|error| HttpError::internal(error.to_string()))?;
-            hash.to_admin_value().ok_or_else(|| HttpError::internal("the new hash has no text form"))
+            hash.to_admin_value()
+                .ok_or_else(|| HttpError::internal("the new hash has no text form"))
         }
         Err(error) => Err(HttpError::bad_request(error.to_string())),
     }
@@ -286,12 +341,17 @@ pub fn challenge(error: &mut HttpError, http: &HttpRequest, live: &Live) {
     if error.status != 401 {
         return;
     }
-    let configured =
-        || live.table.get("chttpd", "WWW-Authenticate").or_else(|| live.table.get("httpd", "WWW-Authenticate"));
+    let configured = || {
+        live.table
+            .get("chttpd", "WWW-Authenticate")
+            .or_else(|| live.table.get("httpd", "WWW-Authenticate"))
+    };
     if let Some(value) = header(http, "x-couchdb-www-authenticate").or_else(configured) {
         error.headers.push(("WWW-Authenticate", value.to_owned()));
     } else if live.settings.chttpd.require_valid_user {
-        error.headers.push(("WWW-Authenticate", "Basic realm=\"server\"".to_owned()));
+        error
+            .headers
+            .push(("WWW-Authenticate", "Basic realm=\"server\"".to_owned()));
     } else if let Some(page) = live.table.get("chttpd_auth", "authentication_redirect") {
         let accept = header(http, "accept").unwrap_or_default();
         if accept.contains("text/html") && !accept.contains("application/json") {
@@ -299,7 +359,9 @@ pub fn challenge(error: &mut HttpError, http: &HttpRequest, live: &Live) {
             let reason = encode(error.reason.as_deref().unwrap_or_default());
             error.status = 302;
             let path = encode(http.uri().path());
-            error.headers.push(("Location", format!("{page}?return={path}&reason={reason}")));
+            error
+                .headers
+                .push(("Location", format!("{page}?return={path}&reason={reason}")));
         }
     }
 }

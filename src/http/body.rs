@@ -4,8 +4,8 @@ use bytes::Bytes;
 use settee_actors::coordinator::OpenedDoc;
 use settee_engine::codec::json::JsonReader;
 use settee_engine::doc::{
-    Attachment, AttachmentData, Doc, DocEdit, DocError, DocLimits, EditAttachment, EditOptions, IdSource, JsonOptions,
-    new_rev_id, parse_edit, parse_edit_from, recreated_rev_id,
+    Attachment, AttachmentData, Doc, DocEdit, DocError, DocLimits, EditAttachment, EditOptions, IdSource,
+    JsonOptions, new_rev_id, parse_edit, parse_edit_from, recreated_rev_id,
 };
 use settee_engine::ids::{DbName, DocId, Rev};
 
@@ -30,7 +30,10 @@ pub struct Shape {
 impl Shape {
     /// Reads the query.
     pub fn of(request: &Request) -> Self {
-        Self { revs: request.query.is_true("revs"), att_encoding_info: request.query.is_true("att_encoding_info") }
+        Self {
+            revs: request.query.is_true("revs"),
+            att_encoding_info: request.query.is_true("att_encoding_info"),
+        }
     }
 }
 
@@ -53,7 +56,10 @@ pub fn write<'d>(
         local_seq: local_seq.as_deref(),
         att_encoding_info: shape.att_encoding_info,
     };
-    opened.doc.write_json_with(out, &options, data).map_err(|error| damaged(&opened.doc.id, &error.to_string()))
+    opened
+        .doc
+        .write_json_with(out, &options, data)
+        .map_err(|error| damaged(&opened.doc.id, &error.to_string()))
 }
 
 /// Appends the JSON of a document with stubs for its attachments.
@@ -135,7 +141,12 @@ pub async fn inline_of(
             all.push(None);
             continue;
         }
-        let stored = app.coordinator.attachment(db, opened, index).await?.read_all().await?;
+        let stored = app
+            .coordinator
+            .attachment(db, opened, index)
+            .await?
+            .read_all()
+            .await?;
         all.push(Some(unpack(&opened.doc.id, att, stored).await?));
     }
     Ok(all)
@@ -144,9 +155,15 @@ pub async fn inline_of(
 async fn unpack(id: &DocId, att: &Attachment, stored: Vec<u8>) -> Result<Vec<u8>, HttpError> {
     let att = att.clone();
     let large = stored.len() > UNPACK_IN_PLACE_MAX;
-    let decode = move || att.decode(&stored).map(std::borrow::Cow::into_owned).map_err(|error| error.to_string());
+    let decode = move || {
+        att.decode(&stored)
+            .map(std::borrow::Cow::into_owned)
+            .map_err(|error| error.to_string())
+    };
     let decoded = if large {
-        actix_web::web::block(decode).await.unwrap_or_else(|_| Err("unpacking was cancelled".to_owned()))
+        actix_web::web::block(decode)
+            .await
+            .unwrap_or_else(|_| Err("unpacking was cancelled".to_owned()))
     } else {
         decode()
     };
@@ -187,7 +204,8 @@ pub fn rev_names_content(doc: &Doc) -> bool {
         return true;
     }
     // Writing a deleted document again is hashed in another way.
-    parent.is_some_and(|parent| !doc.deleted && recreated_rev_id(&parent, &doc.body, doc.atts.len()) == rev.id)
+    parent
+        .is_some_and(|parent| !doc.deleted && recreated_rev_id(&parent, &doc.body, doc.atts.len()) == rev.id)
 }
 
 /// Bounds on documents, from the settings.
@@ -200,7 +218,8 @@ pub fn limits(request: &Request) -> DocLimits {
     DocLimits {
         document_bytes_max: couchdb.max_document_size,
         attachment_bytes_max: finite(couchdb.max_attachment_size),
-        doc_id_bytes_max: finite(couchdb.max_document_id_length).and_then(|bytes| usize::try_from(bytes).ok()),
+        doc_id_bytes_max: finite(couchdb.max_document_id_length)
+            .and_then(|bytes| usize::try_from(bytes).ok()),
     }
 }
 
@@ -210,7 +229,11 @@ pub fn limits(request: &Request) -> DocLimits {
 /// 400 or 413.
 pub fn parse_at(request: &Request, json: &Bytes, id: &DocId) -> Result<DocEdit, HttpError> {
     // Whether it names its revision is looked at later, because the URL may name it as well.
-    let options = EditOptions { id: IdSource::Url(id), new_edits: true, limits: limits(request) };
+    let options = EditOptions {
+        id: IdSource::Url(id),
+        new_edits: true,
+        limits: limits(request),
+    };
     Ok(parse_edit(json, &options)?)
 }
 
@@ -220,7 +243,11 @@ pub fn parse_at(request: &Request, json: &Bytes, id: &DocId) -> Result<DocEdit, 
 /// 400 or 413.
 pub fn parse_new(request: &Request, json: &Bytes) -> Result<DocEdit, HttpError> {
     let make = || fresh_id(request);
-    let options = EditOptions { id: IdSource::BodyOr(&make), new_edits: true, limits: limits(request) };
+    let options = EditOptions {
+        id: IdSource::BodyOr(&make),
+        new_edits: true,
+        limits: limits(request),
+    };
     Ok(parse_edit(json, &options)?)
 }
 
@@ -235,7 +262,14 @@ pub fn parse_next(
     limits: DocLimits,
 ) -> Result<DocEdit, HttpError> {
     let make = || fresh_id(request);
-    Ok(parse_edit_from(reader, &EditOptions { id: IdSource::BodyOr(&make), new_edits, limits })?)
+    Ok(parse_edit_from(
+        reader,
+        &EditOptions {
+            id: IdSource::BodyOr(&make),
+            new_edits,
+            limits,
+        },
+    )?)
 }
 
 fn fresh_id(request: &Request) -> DocId {
@@ -273,7 +307,11 @@ pub fn edit_of(doc: Doc) -> DocEdit {
 /// # Errors
 /// 400.
 pub fn require_revs(edit: &DocEdit) -> Result<(), HttpError> {
-    if edit.revs.is_empty() { Err(DocError::MissingRev.into()) } else { Ok(()) }
+    if edit.revs.is_empty() {
+        Err(DocError::MissingRev.into())
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -284,10 +322,21 @@ mod tests {
 
     fn doc(json: &str, limits: DocLimits) -> Doc {
         let id = DocId::new("d").expect("an id");
-        let options = EditOptions { id: IdSource::Url(&id), new_edits: true, limits };
+        let options = EditOptions {
+            id: IdSource::Url(&id),
+            new_edits: true,
+            limits,
+        };
         let edit = parse_edit(json.as_bytes(), &options).expect("a document");
         let revs = edit.new_revs();
-        Doc { id: edit.id, revs, deleted: edit.deleted, body: edit.body, atts: Vec::new(), local_seq: 1 }
+        Doc {
+            id: edit.id,
+            revs,
+            deleted: edit.deleted,
+            body: edit.body,
+            atts: Vec::new(),
+            local_seq: 1,
+        }
     }
 
     #[test]
@@ -301,13 +350,21 @@ mod tests {
     #[test]
     fn attachments_newer_than_a_known_ancestor_are_sent() {
         let mut doc = doc("{}", DocLimits::default());
-        doc.revs = RevPath::single(Rev::new(2, RevId::new(b"a"))).child(RevId::new(b"b")).child(RevId::new(b"c"));
+        doc.revs = RevPath::single(Rev::new(2, RevId::new(b"a")))
+            .child(RevId::new(b"b"))
+            .child(RevId::new(b"c"));
         let known = |text: &[u8], pos| Rev::new(pos, RevId::new(text));
         assert_eq!(common_position(&doc, &[known(b"b", 3), known(b"a", 2)]), 3);
         assert_eq!(common_position(&doc, &[known(b"b", 2)]), 0);
         doc.atts = vec![
-            Attachment { revpos: 2, ..Attachment::default() },
-            Attachment { revpos: 4, ..Attachment::default() },
+            Attachment {
+                revpos: 2,
+                ..Attachment::default()
+            },
+            Attachment {
+                revpos: 4,
+                ..Attachment::default()
+            },
         ];
         assert_eq!(Wanted::Since(vec![known(b"b", 3)]).choose(&doc), [false, true]);
         assert_eq!(Wanted::All.choose(&doc), [true, true]);

@@ -46,7 +46,10 @@ pub async fn handle(request: &Request, db: &DbName) -> Handled {
     if bulk.all_or_nothing {
         return Ok(all_or_nothing(&bulk));
     }
-    let options = UpdateDocs { new_edits: bulk.new_edits, ..document::update_options(request) };
+    let options = UpdateDocs {
+        new_edits: bulk.new_edits,
+        ..document::update_options(request)
+    };
     let refused_ddocs = if bulk.edits.iter().any(|edit| edit.id.is_design()) {
         require_database_admin(request, db).await.err()
     } else {
@@ -63,7 +66,10 @@ async fn write(
     refused_ddocs: Option<HttpError>,
 ) -> Handled {
     let ids: Vec<_> = bulk.edits.iter().map(|edit| edit.id.clone()).collect();
-    let refused: Vec<bool> = ids.iter().map(|id| refused_ddocs.is_some() && id.is_design()).collect();
+    let refused: Vec<bool> = ids
+        .iter()
+        .map(|id| refused_ddocs.is_some() && id.is_design())
+        .collect();
     // A replicated edit that fails is named with its own revision.
     let revs: Vec<_> = if options.new_edits {
         Vec::new()
@@ -75,7 +81,12 @@ async fn write(
         let mut keep = refused.iter().map(|refused| !refused);
         kept.retain(|_| keep.next().unwrap_or(true));
     }
-    let mut results = request.app.coordinator.update_docs(db, kept, options).await?.into_iter();
+    let mut results = request
+        .app
+        .coordinator
+        .update_docs(db, kept, options)
+        .await?
+        .into_iter();
     let mut out = Vec::with_capacity(ids.len() * 96);
     let mut accepted = false;
     let mut written = 0;
@@ -84,7 +95,9 @@ async fn write(
         let outcome = if refused[index] {
             Err(refused_ddocs.clone().unwrap_or_else(HttpError::conflict))
         } else {
-            let result = results.next().ok_or_else(|| HttpError::internal("an answer is missing"))?;
+            let result = results
+                .next()
+                .ok_or_else(|| HttpError::internal("an answer is missing"))?;
             result.map_err(|refusal: DocRefusal| HttpError::from(refusal))
         };
         let rev = revs.get(index).cloned().flatten();
@@ -151,7 +164,11 @@ fn parse(request: &Request, json: &[u8]) -> Result<Bulk, HttpError> {
         return Err(HttpError::bad_request("Request body must be a JSON object"));
     }
     let mut docs = None;
-    let mut bulk = Bulk { edits: Vec::new(), new_edits: true, all_or_nothing: false };
+    let mut bulk = Bulk {
+        edits: Vec::new(),
+        new_edits: true,
+        all_or_nothing: false,
+    };
     // A fault of the request as a whole is told only when the text is good up to its end.
     let mut fault = None;
     reader.begin_object().map_err(syntax)?;

@@ -48,26 +48,46 @@ pub async fn handle(request: &Request, db: &DbName) -> Handled {
     request.require_json()?;
     request.app.counters.bulk();
     let body = request.body_object().await?;
-    let docs = body.get("docs").ok_or_else(|| HttpError::bad_request("Missing JSON list of 'docs'."))?;
-    let docs = docs.as_array().ok_or_else(|| HttpError::bad_request("`docs` parameter must be an array."))?;
+    let docs = body
+        .get("docs")
+        .ok_or_else(|| HttpError::bad_request("Missing JSON list of 'docs'."))?;
+    let docs = docs
+        .as_array()
+        .ok_or_else(|| HttpError::bad_request("`docs` parameter must be an array."))?;
     if let Some(name) = UNACCEPTABLE.iter().find(|name| request.query.get(name).is_some()) {
-        return Err(HttpError::bad_request(format!("\"{name}\" query parameter is not acceptable")));
+        return Err(HttpError::bad_request(format!(
+            "\"{name}\" query parameter is not acceptable"
+        )));
     }
-    let default = if request.query.is_true("attachments") { Wanted::All } else { Wanted::Stubs };
+    let default = if request.query.is_true("attachments") {
+        Wanted::All
+    } else {
+        Wanted::Stubs
+    };
     let entries: Vec<Entry> = docs.iter().map(|entry| parse(entry, &default)).collect();
     let multipart = !request.accepts("application/json") && request.accepts("multipart/");
-    if multipart { self::multipart(request, db, entries).await } else { json(request, db, entries).await }
+    if multipart {
+        self::multipart(request, db, entries).await
+    } else {
+        json(request, db, entries).await
+    }
 }
 
 fn parse(entry: &Value, default: &Wanted) -> Entry {
     let problem = |id: Option<String>, rev: Option<String>, error, reason: &str| Entry {
         id,
-        what: Err(Problem { rev, error, reason: reason.to_owned() }),
+        what: Err(Problem {
+            rev,
+            error,
+            reason: reason.to_owned(),
+        }),
     };
     let Some(members) = entry.as_object().filter(|members| !members.is_empty()) else {
         return problem(None, None, "bad_request", "document must be a JSON object");
     };
-    let Some(id) = members.get("id") else { return problem(None, None, "bad_request", "document id missed") };
+    let Some(id) = members.get("id") else {
+        return problem(None, None, "bad_request", "document id missed");
+    };
     let Some(id) = id.as_str() else {
         return problem(None, None, "illegal_docid", "Document id must be a string");
     };
@@ -81,7 +101,12 @@ fn parse(entry: &Value, default: &Wanted) -> Entry {
     };
     let bad_rev = |rev: &Value| {
         let text = rev.as_str().map_or_else(|| rev.to_string(), str::to_owned);
-        problem(Some(id.to_owned()), Some(text), "bad_request", "Invalid rev format")
+        problem(
+            Some(id.to_owned()),
+            Some(text),
+            "bad_request",
+            "Invalid rev format",
+        )
     };
     let which = match members.get("rev") {
         None => OpenRevs::All,
@@ -97,28 +122,55 @@ fn parse(entry: &Value, default: &Wanted) -> Entry {
             Ok(revs) => Wanted::Since(revs),
             Err(error) => {
                 let reason = error.reason.unwrap_or_default();
-                return problem(Some(id.to_owned()), Some(since.to_string()), "bad_request", &reason);
+                return problem(
+                    Some(id.to_owned()),
+                    Some(since.to_string()),
+                    "bad_request",
+                    &reason,
+                );
             }
         },
     };
-    Entry { id: Some(id.to_owned()), what: Ok((doc_id, which, wanted)) }
+    Entry {
+        id: Some(id.to_owned()),
+        what: Ok((doc_id, which, wanted)),
+    }
 }
 
 /// Reads the documents of some entries.
-async fn answer(app: &super::App, db: &DbName, entries: Vec<Entry>, latest: bool) -> Result<Vec<Answer>, HttpError> {
-    let requests: Vec<(DocId, OpenRevs)> =
-        entries.iter().filter_map(|entry| entry.what.as_ref().ok().map(|(id, which, _)| (id.clone(), which.clone()))).collect();
+async fn answer(
+    app: &super::App,
+    db: &DbName,
+    entries: Vec<Entry>,
+    latest: bool,
+) -> Result<Vec<Answer>, HttpError> {
+    let requests: Vec<(DocId, OpenRevs)> = entries
+        .iter()
+        .filter_map(|entry| {
+            entry
+                .what
+                .as_ref()
+                .ok()
+                .map(|(id, which, _)| (id.clone(), which.clone()))
+        })
+        .collect();
     let mut found = app.coordinator.bulk_get(db, requests, latest).await?.into_iter();
     let mut answers = Vec::with_capacity(entries.len());
     for entry in entries {
         let (docs, wanted) = match entry.what {
             Err(problem) => (Err(problem), Wanted::Stubs),
             Ok((_, which, wanted)) => {
-                let result = found.next().ok_or_else(|| HttpError::internal("an answer is missing"))?;
+                let result = found
+                    .next()
+                    .ok_or_else(|| HttpError::internal("an answer is missing"))?;
                 (documents(result, &which), wanted)
             }
         };
-        answers.push(Answer { id: entry.id, wanted, docs });
+        answers.push(Answer {
+            id: entry.id,
+            wanted,
+            docs,
+        });
     }
     Ok(answers)
 }
@@ -131,7 +183,11 @@ fn documents(
         OpenRevs::All => "undefined".to_owned(),
         OpenRevs::List(revs) => revs.first().map(rev_text).unwrap_or_default(),
     };
-    let missing = || Problem { rev: Some(asked.clone()), error: "not_found", reason: "missing".to_owned() };
+    let missing = || Problem {
+        rev: Some(asked.clone()),
+        error: "not_found",
+        reason: "missing".to_owned(),
+    };
     match result {
         Ok(docs) if docs.is_empty() => Err(missing()),
         Ok(docs) => Ok(docs),
@@ -139,7 +195,11 @@ fn documents(
         Err(error) => {
             let error = HttpError::from(error);
             let reason = error.reason.unwrap_or_default().into_owned();
-            Err(Problem { rev: Some(asked), error: "internal_server_error", reason })
+            Err(Problem {
+                rev: Some(asked),
+                error: "internal_server_error",
+                reason,
+            })
         }
     }
 }
@@ -230,8 +290,11 @@ async fn write_json(job: &Job, answer: Answer, out: &mut Vec<u8>) -> Result<(), 
                     }
                     Err(rev) => {
                         out.extend_from_slice(b"{\"error\":");
-                        let problem =
-                            Problem { rev: Some(rev_text(&rev)), error: "not_found", reason: "missing".to_owned() };
+                        let problem = Problem {
+                            rev: Some(rev_text(&rev)),
+                            error: "not_found",
+                            reason: "missing".to_owned(),
+                        };
                         write_problem(out, answer.id.as_deref(), &problem);
                     }
                 }
@@ -263,7 +326,11 @@ fn write_problem(out: &mut Vec<u8>, id: Option<&str>, problem: &Problem) {
 }
 
 async fn multipart(request: &Request, db: &DbName, entries: Vec<Entry>) -> Handled {
-    let kind = if request.accepts("multipart/mixed") { "multipart/mixed" } else { "multipart/related" };
+    let kind = if request.accepts("multipart/mixed") {
+        "multipart/mixed"
+    } else {
+        "multipart/related"
+    };
     let outer = fresh_boundary();
     let job = Job::of(request, db);
     let any = !entries.is_empty();
@@ -281,9 +348,15 @@ async fn multipart(request: &Request, db: &DbName, entries: Vec<Entry>) -> Handl
         Ok(pieces) => read_pieces(app.clone(), of.clone(), pieces).boxed_local(),
         Err(error) => stream::iter([Err(error)]).boxed_local(),
     });
-    let end = if any { format!("\r\n--{outer}--\r\n") } else { String::new() };
+    let end = if any {
+        format!("\r\n--{outer}--\r\n")
+    } else {
+        String::new()
+    };
     let mut response = reply::bare(200, Bytes::new());
-    response = response.set_body(reply::stream_body(bytes.chain(stream::iter([Ok(Bytes::from(end))]))));
+    response = response.set_body(reply::stream_body(
+        bytes.chain(stream::iter([Ok(Bytes::from(end))])),
+    ));
     doc_reply::set_content_type(&mut response, &format!("{kind}; boundary=\"{outer}\""));
     Ok(response)
 }
@@ -292,8 +365,8 @@ fn write_parts(shape: Shape, answer: Answer, outer: &str, pieces: &mut Vec<Piece
     let docs = match answer.docs {
         Ok(docs) => docs,
         Err(problem) => {
-            let mut out =
-                format!("\r\n--{outer}\r\nContent-Type: application/json; error=\"true\"\r\n\r\n").into_bytes();
+            let mut out = format!("\r\n--{outer}\r\nContent-Type: application/json; error=\"true\"\r\n\r\n")
+                .into_bytes();
             write_problem(&mut out, answer.id.as_deref(), &problem);
             pieces.push(Piece::Bytes(out));
             return Ok(());
@@ -316,7 +389,10 @@ fn write_parts(shape: Shape, answer: Answer, outer: &str, pieces: &mut Vec<Piece
                 } else {
                     String::new()
                 };
-                let head = format!("\r\n--{outer}\r\n{named}Content-Type: {}\r\n\r\n", part.content_type);
+                let head = format!(
+                    "\r\n--{outer}\r\n{named}Content-Type: {}\r\n\r\n",
+                    part.content_type
+                );
                 pieces.push(Piece::Bytes(head.into_bytes()));
                 pieces.extend(part.pieces);
             }
@@ -341,7 +417,9 @@ mod tests {
     fn problem(text: &str) -> String {
         let value: Value = serde_json::from_str(text).expect("JSON");
         let entry = parse(&value, &Wanted::Stubs);
-        let Err(problem) = entry.what else { panic!("{text} is good") };
+        let Err(problem) = entry.what else {
+            panic!("{text} is good")
+        };
         let mut out = Vec::new();
         write_problem(&mut out, entry.id.as_deref(), &problem);
         String::from_utf8(out).expect("UTF-8")
@@ -365,7 +443,12 @@ mod tests {
 
     #[test]
     fn a_missing_document_without_a_revision_is_undefined() {
-        let Err(problem) = documents(Ok(Vec::new()), &OpenRevs::All) else { panic!("documents") };
-        assert_eq!((problem.rev.as_deref(), problem.error), (Some("undefined"), "not_found"));
+        let Err(problem) = documents(Ok(Vec::new()), &OpenRevs::All) else {
+            panic!("documents")
+        };
+        assert_eq!(
+            (problem.rev.as_deref(), problem.error),
+            (Some("undefined"), "not_found")
+        );
     }
 }

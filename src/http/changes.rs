@@ -65,7 +65,11 @@ pub async fn handle(request: &Request, db: &DbName) -> Handled {
     let waits = wanted.args.feed != Feed::Normal;
     let mut changes = request.app.coordinator.changes(db, wanted.args).await?;
     // A feed that does not wait is looked into before the status line, so that an early error gets its status.
-    let first = if waits { None } else { changes.next().await.transpose()? };
+    let first = if waits {
+        None
+    } else {
+        changes.next().await.transpose()?
+    };
     let client = waits.then(|| request.app.counters.changes_client());
     let feed = OpenFeed {
         changes,
@@ -96,7 +100,9 @@ async fn info_etag(request: &Request, db: &DbName) -> Result<String, HttpError> 
     let mut text = Vec::new();
     database::write_db_info(&mut text, &info);
     let digest = Md5::digest(&text);
-    let number = digest.iter().fold(0u128, |number, byte| number << 8 | u128::from(*byte));
+    let number = digest
+        .iter()
+        .fold(0u128, |number, byte| number << 8 | u128::from(*byte));
     Ok(format!("\"{number:032X}\""))
 }
 
@@ -118,7 +124,11 @@ fn read(
             ));
         }
     };
-    let mut args = ChangesArgs { feed, timeout: timeout_default, ..ChangesArgs::default() };
+    let mut args = ChangesArgs {
+        feed,
+        timeout: timeout_default,
+        ..ChangesArgs::default()
+    };
     for (name, value) in query.iter() {
         parameter(&mut args, name, value)?;
     }
@@ -146,7 +156,11 @@ fn parameter(args: &mut ChangesArgs, name: &str, value: &str) -> Result<(), Http
             args.style = match value {
                 "main_only" => ChangesStyle::MainOnly,
                 "all_docs" => ChangesStyle::AllDocs,
-                _ => return Err(HttpError::bad_request("Supported `style` types: main_only, all_docs")),
+                _ => {
+                    return Err(HttpError::bad_request(
+                        "Supported `style` types: main_only, all_docs",
+                    ));
+                }
             }
         }
         "seq_interval" => {
@@ -163,10 +177,12 @@ fn parameter(args: &mut ChangesArgs, name: &str, value: &str) -> Result<(), Http
 fn count(value: &str, name: &str) -> Result<u64, HttpError> {
     match integer(value) {
         Some(Integer::Count(count)) => Ok(count),
-        Some(Integer::Negative) => {
-            Err(HttpError::bad_request(format!("The {name} value should be a non-negative integer")))
-        }
-        None => Err(HttpError::bad_request(format!("The {name} parameter should be a non-negative integer"))),
+        Some(Integer::Negative) => Err(HttpError::bad_request(format!(
+            "The {name} value should be a non-negative integer"
+        ))),
+        None => Err(HttpError::bad_request(format!(
+            "The {name} parameter should be a non-negative integer"
+        ))),
     }
 }
 
@@ -190,7 +206,9 @@ fn since(value: &str) -> Result<Since, HttpError> {
         "0" => Ok(Since::Zero),
         "now" => Ok(Since::Now),
         // A number alone is what CouchDB 1 used; no node can say which shard's sequence it is.
-        plain if plain.is_empty() || plain.bytes().all(|byte| byte.is_ascii_digit()) => Err(malformed_since()),
+        plain if plain.is_empty() || plain.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(malformed_since())
+        }
         packed => Ok(Since::Seq(packed.to_owned())),
     }
 }
@@ -210,9 +228,15 @@ fn apply_filter(
         "_doc_ids" => args.doc_ids = Some(doc_ids(query, body)?),
         "_design" => args.filter_design = true,
         "_selector" if body.is_none_or(|body| !body.contains_key("selector")) => {
-            return Err(HttpError::bad_request("Selector must be specified in POST payload"));
+            return Err(HttpError::bad_request(
+                "Selector must be specified in POST payload",
+            ));
         }
-        "_selector" => return Err(HttpError::not_implemented("the _selector filter is not implemented")),
+        "_selector" => {
+            return Err(HttpError::not_implemented(
+                "the _selector filter is not implemented",
+            ));
+        }
         "_view" if query.get("view").is_none() => {
             return Err(HttpError::bad_request("`view` filter parameter is not provided."));
         }
@@ -244,9 +268,10 @@ fn doc_ids(query: &Query, body: Option<&Map<String, Value>>) -> Result<Vec<Strin
     };
     match given {
         None => Err(HttpError::bad_request("`doc_ids` parameter is not provided.")),
-        Some(Value::Array(ids)) => {
-            ids.into_iter().map(|id| id.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
-        }
+        Some(Value::Array(ids)) => ids
+            .into_iter()
+            .map(|id| id.as_str().map(str::to_owned).ok_or_else(wrong))
+            .collect(),
         Some(_) => Err(wrong()),
     }
 }
@@ -300,16 +325,18 @@ impl OpenFeed {
                 self.ended = true;
                 return match self.framing {
                     // Without its trailer the object is not whole: the client has to see that.
-                    Framing::Results => Err(HttpError::new(503, "service unavailable", "the feed was cut off")),
+                    Framing::Results => {
+                        Err(HttpError::new(503, "service unavailable", "the feed was cut off"))
+                    }
                     Framing::Lines | Framing::Events => Ok(None),
                 };
             };
             // Rows of a plain feed go out as they are, without a copy.
-            if let (Framing::Results, false, ChangesEvent::Rows(rows)) = (self.framing, self.any, &event) {
-                if !rows.is_empty() {
-                    self.any = true;
-                    return Ok(Some(rows.bytes.clone()));
-                }
+            if let (Framing::Results, false, ChangesEvent::Rows(rows)) = (self.framing, self.any, &event)
+                && !rows.is_empty()
+            {
+                self.any = true;
+                return Ok(Some(rows.bytes.clone()));
             }
             let mut out = Vec::new();
             self.write(&mut out, event);
@@ -368,7 +395,11 @@ fn write_rows(out: &mut Vec<u8>, rows: &Rows, framing: Framing, any_before: bool
 fn seq_of(row: &[u8]) -> &[u8] {
     let rest = row.strip_prefix(b"{\"seq\":").unwrap_or_default();
     if rest.first() == Some(&b'"') {
-        let end = rest.iter().skip(1).position(|byte| *byte == b'"').map_or(0, |at| at + 2);
+        let end = rest
+            .iter()
+            .skip(1)
+            .position(|byte| *byte == b'"')
+            .map_or(0, |at| at + 2);
         return &rest[..end];
     }
     rest.split(|byte| *byte == b',').next().unwrap_or_default()
@@ -393,7 +424,12 @@ mod tests {
 
     fn parse(raw: &str, body: Option<Value>) -> Result<Wanted, HttpError> {
         let query = Query::parse(raw)?;
-        read(&query, body.as_ref().and_then(Value::as_object), None, Duration::from_secs(60))
+        read(
+            &query,
+            body.as_ref().and_then(Value::as_object),
+            None,
+            Duration::from_secs(60),
+        )
     }
 
     fn reason(raw: &str) -> String {
@@ -404,7 +440,11 @@ mod tests {
 
     #[test]
     fn parameters_are_read() {
-        let wanted = parse("feed=live&since=%225-abc%22&limit=0&style=all_docs&heartbeat=true&x=y", None).expect("good");
+        let wanted = parse(
+            "feed=live&since=%225-abc%22&limit=0&style=all_docs&heartbeat=true&x=y",
+            None,
+        )
+        .expect("good");
         assert_eq!(wanted.framing, Framing::Lines);
         assert_eq!(wanted.args.feed, Feed::Continuous);
         assert_eq!(wanted.args.since, Since::Seq("5-abc".to_owned()));
@@ -415,16 +455,40 @@ mod tests {
 
     #[test]
     fn bad_parameters_have_couchdbs_sentences() {
-        assert_eq!(reason("feed=x"), "Supported `feed` types: normal, continuous, live, longpoll, eventsource");
-        assert_eq!(reason("since=5"), "Malformed sequence supplied in 'since' parameter.");
-        assert_eq!(reason("limit=-1"), "The limit value should be a non-negative integer");
-        assert_eq!(reason("limit=x"), "The limit parameter should be a non-negative integer");
-        assert_eq!(reason("heartbeat=0"), "The heartbeat value should be a positive integer (in milliseconds).");
+        assert_eq!(
+            reason("feed=x"),
+            "Supported `feed` types: normal, continuous, live, longpoll, eventsource"
+        );
+        assert_eq!(
+            reason("since=5"),
+            "Malformed sequence supplied in 'since' parameter."
+        );
+        assert_eq!(
+            reason("limit=-1"),
+            "The limit value should be a non-negative integer"
+        );
+        assert_eq!(
+            reason("limit=x"),
+            "The limit parameter should be a non-negative integer"
+        );
+        assert_eq!(
+            reason("heartbeat=0"),
+            "The heartbeat value should be a positive integer (in milliseconds)."
+        );
         assert_eq!(reason("seq_interval=0"), "invalid_seq_interval");
-        assert_eq!(reason("style=foo"), "Supported `style` types: main_only, all_docs");
-        assert_eq!(reason("filter=foo"), "`filter` must be of the form `designname/filtername`");
+        assert_eq!(
+            reason("style=foo"),
+            "Supported `style` types: main_only, all_docs"
+        );
+        assert_eq!(
+            reason("filter=foo"),
+            "`filter` must be of the form `designname/filtername`"
+        );
         assert_eq!(reason("filter=_view"), "`view` filter parameter is not provided.");
-        assert_eq!(reason("filter=_selector"), "Selector must be specified in POST payload");
+        assert_eq!(
+            reason("filter=_selector"),
+            "Selector must be specified in POST payload"
+        );
     }
 
     #[test]
@@ -435,17 +499,35 @@ mod tests {
         assert_eq!(wanted.args.doc_ids, Some(vec!["a".to_owned(), "b".to_owned()]));
         let wanted = parse("filter=_doc_ids&doc_ids=[%22c%22]", None).expect("good");
         assert_eq!(wanted.args.doc_ids, Some(vec!["c".to_owned()]));
-        assert_eq!(parse("filter=_doc_ids&doc_ids=[1]", None).expect_err("numbers").status, 400);
+        assert_eq!(
+            parse("filter=_doc_ids&doc_ids=[1]", None)
+                .expect_err("numbers")
+                .status,
+            400
+        );
     }
 
     fn rows(texts: &[&str]) -> Rows {
-        Rows { bytes: Bytes::from(texts.join(",\r\n")), count: texts.len() }
+        Rows {
+            bytes: Bytes::from(texts.join(",\r\n")),
+            count: texts.len(),
+        }
     }
 
     fn framed(framing: Framing) -> String {
         let mut out = Vec::new();
-        write_rows(&mut out, &rows(&["{\"seq\":\"1-a\",\"id\":\"x\"}", "{\"seq\":null,\"id\":\"y\"}"]), framing, false);
-        write_rows(&mut out, &rows(&["{\"seq\":\"3-c\",\"id\":\"z\"}"]), framing, true);
+        write_rows(
+            &mut out,
+            &rows(&["{\"seq\":\"1-a\",\"id\":\"x\"}", "{\"seq\":null,\"id\":\"y\"}"]),
+            framing,
+            false,
+        );
+        write_rows(
+            &mut out,
+            &rows(&["{\"seq\":\"3-c\",\"id\":\"z\"}"]),
+            framing,
+            true,
+        );
         write_end(&mut out, framing, "3-c", 7);
         String::from_utf8(out).expect("UTF-8")
     }

@@ -14,7 +14,9 @@ use super::router::Segments;
 /// Handles `_node/{name}/_config` and the paths below it; `segments` is the whole path.
 pub async fn handle(request: &Request, segments: &Segments<'_>) -> Handled {
     let name = |index: usize| {
-        segments.text(index).ok_or_else(|| HttpError::bad_request("Invalid configuration section / key / value"))
+        segments
+            .text(index)
+            .ok_or_else(|| HttpError::bad_request("Invalid configuration section / key / value"))
     };
     match segments.len() {
         3 => {
@@ -36,24 +38,36 @@ pub async fn handle(request: &Request, segments: &Segments<'_>) -> Handled {
 
 fn section(request: &Request, name: &str) -> Map<String, Value> {
     let table = request.app.config.table();
-    table.section(name).map(|(key, value)| (key.to_owned(), Value::from(value))).collect()
+    table
+        .section(name)
+        .map(|(key, value)| (key.to_owned(), Value::from(value)))
+        .collect()
 }
 
 fn whole(request: &Request) -> Map<String, Value> {
     let table = request.app.config.table();
-    table.sections().map(|name| (name.to_owned(), Value::Object(section(request, name)))).collect()
+    table
+        .sections()
+        .map(|name| (name.to_owned(), Value::Object(section(request, name))))
+        .collect()
 }
 
 async fn one(request: &Request, section: &str, key: &str) -> Handled {
     request.allow("GET,PUT,DELETE")?;
-    let persist = if request.header("x-couch-persist") == Some("false") { Persist::No } else { Persist::Yes };
+    let persist = if request.header("x-couch-persist") == Some("false") {
+        Persist::No
+    } else {
+        Persist::Yes
+    };
     if request.verb.reads() {
         let table = request.app.config.table();
         let value = table.get(section, key).ok_or_else(unknown)?;
         return Ok(reply::json_value(200, &Value::from(value)));
     }
     if is_protected(section) {
-        return Err(HttpError::forbidden("Config section blacklisted for modification over HTTP API."));
+        return Err(HttpError::forbidden(
+            "Config section blacklisted for modification over HTTP API.",
+        ));
     }
     let new = if request.verb == Verb::Put {
         match request.body_json().await? {
@@ -65,7 +79,11 @@ async fn one(request: &Request, section: &str, key: &str) -> Handled {
     };
     let old = match new {
         Some(value) => {
-            let value = if section == "admins" { hashed(request, value).await? } else { value };
+            let value = if section == "admins" {
+                hashed(request, value).await?
+            } else {
+                value
+            };
             request.app.config.set(section, key, &value, persist).await
         }
         None => request.app.config.delete(section, key, persist).await,

@@ -17,14 +17,23 @@ pub async fn handle(request: &Request, db: &DbName, source: &DocId) -> Handled {
     if target.is_design() {
         bulk::require_database_admin(request, db).await?;
     }
-    let options = OpenDoc { rev, ..OpenDoc::default() };
+    let options = OpenDoc {
+        rev,
+        ..OpenDoc::default()
+    };
     let opened = request.app.coordinator.open_doc(db, source, &options).await?;
     let mut edit = body::edit_of(opened.doc);
     edit.id = target.clone();
     edit.revs = target_rev.map(RevPath::single).unwrap_or_default();
     let updated = document::write_one(request, db, edit, UpdateDocs::default()).await?;
     let code = if updated.accepted { 202 } else { 201 };
-    Ok(document::written(request, code, &target, &updated.rev, Some(&[db.as_str().as_bytes(), target.as_bytes()])))
+    Ok(document::written(
+        request,
+        code,
+        &target,
+        &updated.rev,
+        Some(&[db.as_str().as_bytes(), target.as_bytes()]),
+    ))
 }
 
 /// Reads `Destination: id[?rev=…]`.

@@ -24,7 +24,13 @@ const HEADERS_ALWAYS: &[&str] = &[
 ];
 
 /// Response headers that are named when the reply has them; `content-type` always is.
-const HEADERS_SIMPLE: &[&str] = &["cache-control", "content-language", "expires", "last-modified", "pragma"];
+const HEADERS_SIMPLE: &[&str] = &[
+    "cache-control",
+    "content-language",
+    "expires",
+    "last-modified",
+    "pragma",
+];
 
 /// Response headers of ours that are exposed unless others are listed.
 const HEADERS_EXPOSED: &[&str] = &[
@@ -37,8 +43,9 @@ const HEADERS_EXPOSED: &[&str] = &[
 ];
 
 /// Methods that are permitted when none are listed.
-const METHODS_DEFAULT: &[&str] =
-    &["CONNECT", "COPY", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT", "TRACE"];
+const METHODS_DEFAULT: &[&str] = &[
+    "CONNECT", "COPY", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT", "TRACE",
+];
 
 /// The `[cors]` section, read once per change of the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +92,11 @@ pub enum Preflight {
 impl CorsPolicy {
     /// Whether `origin` may talk to us.
     pub fn allows(&self, origin: &str) -> bool {
-        self.enabled && self.origins.iter().any(|allowed| allowed == "*" || allowed == origin)
+        self.enabled
+            && self
+                .origins
+                .iter()
+                .any(|allowed| allowed == "*" || allowed == origin)
     }
 
     /// Answers `OPTIONS` with `Origin` and `Access-Control-Request-Method`.
@@ -102,9 +113,12 @@ impl CorsPolicy {
             return Preflight::Refused(format!("method {method} is not allowed"));
         }
         let requested = requested_headers.unwrap_or_default();
-        let wanted = requested.split(',').map(|name| name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty());
+        let wanted = requested
+            .split(',')
+            .map(|name| name.trim().to_ascii_lowercase())
+            .filter(|name| !name.is_empty());
         for name in wanted {
-            let allowed = HEADERS_ALWAYS.contains(&name.as_str()) || self.headers.iter().any(|listed| *listed == name);
+            let allowed = HEADERS_ALWAYS.contains(&name.as_str()) || self.headers.contains(&name);
             if !allowed {
                 return Preflight::Refused(format!("header {name} is not allowed"));
             }
@@ -145,26 +159,32 @@ impl CorsPolicy {
     }
 }
 
-/// Splits a comma list of the settings.
-pub fn comma_list(text: &str) -> Vec<String> {
-    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn policy(origins: &str) -> CorsPolicy {
-        CorsPolicy { enabled: true, origins: comma_list(origins), credentials: true, ..CorsPolicy::default() }
+        let origins = origins.split(", ").map(str::to_owned).collect();
+        CorsPolicy {
+            enabled: true,
+            origins,
+            credentials: true,
+            ..CorsPolicy::default()
+        }
     }
 
     #[test]
     fn a_granted_preflight_echoes_origin_and_headers() {
         let policy = policy("app://obsidian.md, capacitor://localhost");
         let answer = policy.preflight("app://obsidian.md", "PUT", Some("authorization,Content-Type"));
-        let Preflight::Granted(headers) = answer else { panic!("refused: {answer:?}") };
+        let Preflight::Granted(headers) = answer else {
+            panic!("refused: {answer:?}")
+        };
         assert!(headers.contains(&("Access-Control-Allow-Origin", "app://obsidian.md".to_owned())));
-        assert!(headers.contains(&("Access-Control-Allow-Headers", "authorization,Content-Type".to_owned())));
+        assert!(headers.contains(&(
+            "Access-Control-Allow-Headers",
+            "authorization,Content-Type".to_owned()
+        )));
         assert!(headers.contains(&("Access-Control-Allow-Credentials", "true".to_owned())));
     }
 
@@ -176,7 +196,10 @@ mod tests {
         assert!(refused(policy.preflight("http://A", "GET", None)));
         assert!(refused(policy.preflight("http://a", "PATCH", None)));
         let answer = policy.preflight("http://a", "GET", Some("x-unlisted"));
-        assert_eq!(answer, Preflight::Refused("header x-unlisted is not allowed".to_owned()));
+        assert_eq!(
+            answer,
+            Preflight::Refused("header x-unlisted is not allowed".to_owned())
+        );
         assert!(refused(CorsPolicy::default().preflight("http://a", "GET", None)));
     }
 

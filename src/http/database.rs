@@ -8,12 +8,12 @@ use settee_engine::ids::{DbName, DbNameError, DocId, Rev};
 
 use crate::auth;
 
+use super::document;
 use super::error::{HttpError, write_json_string};
 use super::params::{Integer, integer};
 use super::reply::{self, Handled};
 use super::request::{Request, Verb};
 use super::router::{Segments, percent_encode};
-use super::document;
 
 /// What a name that no database can have gets on PUT.
 pub fn illegal_name(error: &DbNameError) -> HttpError {
@@ -62,12 +62,23 @@ async fn create(request: &Request, db: &DbName) -> Handled {
             Some(_) => return Err(HttpError::bad_request("Invalid `partitioned` parameter")),
         },
     };
-    if request.query.get("engine").is_some_and(|engine| engine != "couch") {
-        return Err(HttpError::new(400, "invalid_engine_extension", "invalid engine extension"));
+    if request
+        .query
+        .get("engine")
+        .is_some_and(|engine| engine != "couch")
+    {
+        return Err(HttpError::new(
+            400,
+            "invalid_engine_extension",
+            "invalid engine extension",
+        ));
     }
     request.app.coordinator.create_db(db, options).await?;
     let mut response = reply::ok(201);
-    reply::set_location(&mut response, &format!("{}/{}", request.origin(), percent_encode(db.as_str().as_bytes())));
+    reply::set_location(
+        &mut response,
+        &format!("{}/{}", request.origin(), percent_encode(db.as_str().as_bytes())),
+    );
     Ok(response)
 }
 
@@ -103,7 +114,11 @@ pub fn write_db_info(out: &mut Vec<u8>, info: &DbInfo) {
     write_json_string(out, &info.purge_seq);
     out.extend_from_slice(b",\"update_seq\":");
     write_json_string(out, &info.update_seq);
-    let props = if info.partitioned { "{\"partitioned\":true}" } else { "{}" };
+    let props = if info.partitioned {
+        "{\"partitioned\":true}"
+    } else {
+        "{}"
+    };
     out.extend_from_slice(
         format!(
             ",\"sizes\":{{\"file\":{},\"external\":{},\"active\":{}}},\"props\":{props},\"doc_del_count\":{},\
@@ -133,9 +148,12 @@ pub async fn security(request: &Request, db: &DbName) -> Handled {
         body.push(b'\n');
         return Ok(reply::json(200, body));
     }
-    if db.as_str() == request.settings.chttpd_auth.authentication_db && !request.settings.couchdb.users_db_security_editable
+    if db.as_str() == request.settings.chttpd_auth.authentication_db
+        && !request.settings.couchdb.users_db_security_editable
     {
-        return Err(HttpError::forbidden("You can't edit the security object of the user database."));
+        return Err(HttpError::forbidden(
+            "You can't edit the security object of the user database.",
+        ));
     }
     let body = request.body().await?;
     let value: Value = serde_json::from_slice(&body).map_err(|_| HttpError::invalid_json())?;
@@ -318,7 +336,10 @@ mod tests {
             read(r#"{"d":["1-aa"],"x":true}"#).expect_err("no list"),
             HttpError::bad_request("Invalid revisions, must be a list")
         );
-        assert_eq!(read(r#"{"d":[5]}"#).expect_err("no text"), HttpError::bad_request("Invalid rev format"));
+        assert_eq!(
+            read(r#"{"d":[5]}"#).expect_err("no text"),
+            HttpError::bad_request("Invalid rev format")
+        );
         assert_eq!(read(r#"{"d":["1-aa","2-b"]}"#).expect("good").len(), 1);
     }
 }

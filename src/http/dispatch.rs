@@ -12,7 +12,12 @@ use super::{all_docs, attachment, bulk, bulk_get, changes, database, document, s
 
 /// Checks the requirement of the path, then runs its handler.
 pub async fn dispatch(request: &Request, target: Target, segments: &Segments<'_>) -> Handled {
-    let need = access::need(&target, request.verb, segments, request.settings.chttpd.admin_only_all_dbs);
+    let need = access::need(
+        &target,
+        request.verb,
+        segments,
+        request.settings.chttpd.admin_only_all_dbs,
+    );
     access::check_server(need, &request.user)?;
     match target {
         Target::Welcome => server_level::welcome(request),
@@ -34,7 +39,8 @@ async fn database_level(
         Err(error) if creates => return Err(database::illegal_name(&error)),
         Err(DbNameError::Illegal(_) | DbNameError::SegmentTooLong(_)) => return Err(HttpError::no_database()),
     };
-    if matches!(need, Need::Member | Need::DatabaseTask | Need::DatabaseAdmin) && !request.user.is_server_admin()
+    if matches!(need, Need::Member | Need::DatabaseTask | Need::DatabaseAdmin)
+        && !request.user.is_server_admin()
     {
         let security = access::read_security(&request.app.coordinator.security(&db).await?);
         access::check_database(need, &request.user, &security)?;
@@ -43,7 +49,11 @@ async fn database_level(
     // A database that is not there is the first thing to tell; looking it up in advance would cost every good request.
     match outcome {
         Err(error) if matches!(error.status, 400 | 405 | 415 | 501) && !creates => {
-            if request.app.coordinator.db_exists(&db).await? { Err(error) } else { Err(HttpError::no_database()) }
+            if request.app.coordinator.db_exists(&db).await? {
+                Err(error)
+            } else {
+                Err(HttpError::no_database())
+            }
         }
         outcome => outcome,
     }
@@ -53,16 +63,16 @@ async fn handle(request: &Request, db: &DbName, part: DatabasePart, segments: &S
     match part {
         DatabasePart::Root => database::root(request, db).await,
         DatabasePart::Endpoint(name) => endpoint(request, db, name, segments).await,
-        DatabasePart::DesignFunction(name) => {
-            Err(HttpError::not_implemented(unimplemented::design(name).unwrap_or("not implemented")))
-        }
+        DatabasePart::DesignFunction(name) => Err(HttpError::not_implemented(
+            unimplemented::design(name).unwrap_or("not implemented"),
+        )),
         DatabasePart::Document(id) => document::handle(request, db, &id).await,
         DatabasePart::JoinedDesign(id) => document::joined_design(request, db, &id, segments).await,
         DatabasePart::Local(id) => document::local(request, db, &id).await,
         DatabasePart::LocalWithoutName => Err(HttpError::bad_request("Invalid _local document id.")),
-        DatabasePart::LocalAttachment => {
-            Err(HttpError::bad_request("_local documents do not accept attachments."))
-        }
+        DatabasePart::LocalAttachment => Err(HttpError::bad_request(
+            "_local documents do not accept attachments.",
+        )),
         DatabasePart::Attachment(id, name) => attachment::handle(request, db, &id, &name).await,
     }
 }

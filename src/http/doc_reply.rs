@@ -35,7 +35,11 @@ pub fn wanted(request: &Request) -> Result<Wanted, HttpError> {
         let value: serde_json::Value = serde_json::from_str(text).map_err(|_| HttpError::invalid_json())?;
         return revs_of(&value).map(Wanted::Since);
     }
-    Ok(if request.query.is_true("attachments") { Wanted::All } else { Wanted::Stubs })
+    Ok(if request.query.is_true("attachments") {
+        Wanted::All
+    } else {
+        Wanted::Stubs
+    })
 }
 
 /// Reads a JSON list of revisions.
@@ -43,8 +47,12 @@ pub fn wanted(request: &Request) -> Result<Wanted, HttpError> {
 /// # Errors
 /// 400.
 pub fn revs_of(value: &serde_json::Value) -> Result<Vec<settee_engine::ids::Rev>, HttpError> {
-    let list = value.as_array().ok_or_else(|| HttpError::bad_request("att_since value must be array of revs."))?;
-    list.iter().map(|rev| parse_rev(rev.as_str().unwrap_or_default())).collect()
+    let list = value
+        .as_array()
+        .ok_or_else(|| HttpError::bad_request("att_since value must be array of revs."))?;
+    list.iter()
+        .map(|rev| parse_rev(rev.as_str().unwrap_or_default()))
+        .collect()
 }
 
 /// Answers with one document.
@@ -52,8 +60,16 @@ pub fn revs_of(value: &serde_json::Value) -> Result<Vec<settee_engine::ids::Rev>
 /// # Errors
 /// What reading attachments met.
 pub async fn one(request: &Request, db: &DbName, opened: OpenedDoc) -> Handled {
-    let shape = if request.query.is_empty() { Shape::default() } else { Shape::of(request) };
-    let wanted = if request.query.is_empty() { Wanted::Stubs } else { wanted(request)? };
+    let shape = if request.query.is_empty() {
+        Shape::default()
+    } else {
+        Shape::of(request)
+    };
+    let wanted = if request.query.is_empty() {
+        Wanted::Stubs
+    } else {
+        wanted(request)?
+    };
     if opened.doc.atts.is_empty() || matches!(wanted, Wanted::Stubs) {
         let mut out = Vec::with_capacity(opened.doc.body.len() + 128);
         body::write_stubs(&opened, shape, &mut out)?;
@@ -71,7 +87,10 @@ pub async fn one(request: &Request, db: &DbName, opened: OpenedDoc) -> Handled {
     let boundary = fresh_boundary();
     let part = with_attachments(Arc::new(opened), shape, &chosen, &boundary)?;
     let mut response = reply::bare(200, Bytes::new());
-    response = response.set_body(reply::sized_body(part.length, read_pieces(request.app.clone(), db.clone(), part.pieces)));
+    response = response.set_body(reply::sized_body(
+        part.length,
+        read_pieces(request.app.clone(), db.clone(), part.pieces),
+    ));
     set_content_type(&mut response, &part.content_type);
     Ok(response)
 }
@@ -103,7 +122,10 @@ pub fn with_attachments(
     chosen: &[bool],
     boundary: &str,
 ) -> Result<DocumentPart, HttpError> {
-    let shape = Shape { att_encoding_info: true, ..shape };
+    let shape = Shape {
+        att_encoding_info: true,
+        ..shape
+    };
     let mut json = Vec::new();
     body::write(&opened, shape, &mut json, |index, _| match chosen.get(index) {
         Some(true) => AttachmentData::Follows,
@@ -111,7 +133,11 @@ pub fn with_attachments(
     })?;
     if !chosen.contains(&true) {
         let content_type = "application/json".to_owned();
-        return Ok(DocumentPart { content_type, length: json.len() as u64, pieces: vec![Piece::Bytes(json)] });
+        return Ok(DocumentPart {
+            content_type,
+            length: json.len() as u64,
+            pieces: vec![Piece::Bytes(json)],
+        });
     }
     let mut out = format!("--{boundary}\r\nContent-Type: application/json\r\n\r\n").into_bytes();
     out.extend_from_slice(&json);
@@ -121,7 +147,11 @@ pub fn with_attachments(
         if chosen.get(index) != Some(&true) {
             continue;
         }
-        let encoding = if att.encoding == Encoding::Gzip { "\r\nContent-Encoding: gzip" } else { "" };
+        let encoding = if att.encoding == Encoding::Gzip {
+            "\r\nContent-Encoding: gzip"
+        } else {
+            ""
+        };
         let head = format!(
             "\r\n--{boundary}\r\nContent-Disposition: attachment; filename=\"{}\"\r\nContent-Type: {}\r\nContent-Length: {}{encoding}\r\n\r\n",
             header_text(&att.name),
@@ -136,12 +166,18 @@ pub fn with_attachments(
     out.extend_from_slice(format!("\r\n--{boundary}--").as_bytes());
     length += out.len() as u64;
     pieces.push(Piece::Bytes(out));
-    Ok(DocumentPart { content_type: format!("multipart/related; boundary=\"{boundary}\""), length, pieces })
+    Ok(DocumentPart {
+        content_type: format!("multipart/related; boundary=\"{boundary}\""),
+        length,
+        pieces,
+    })
 }
 
 /// Text of a document that goes into a header of a part: it may not end the line or the quotes.
 pub fn header_text(text: &str) -> String {
-    text.chars().filter(|character| !matches!(character, '\r' | '\n' | '"')).collect()
+    text.chars()
+        .filter(|character| !matches!(character, '\r' | '\n' | '"'))
+        .collect()
 }
 
 /// The bytes of pieces, attachments read as the client takes them.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use bytes::Bytes;
+use serde_json::{Value, json};
 use settee_actors::coordinator::{OpenDoc, OpenRevs, OpenedDoc, UpdateDocs, Updated};
 use settee_engine::cluster::ShardMap;
 use settee_engine::doc::{DocEdit, RevPath};
 use settee_engine::ids::{DbName, DocId, DocIdError, Rev};
-use serde_json::{Value, json};
 
 use super::body::{self, Shape};
 use super::error::HttpError;
@@ -35,7 +35,12 @@ pub async fn local(request: &Request, db: &DbName, raw_id: &[u8]) -> Handled {
 }
 
 /// Handles `/db/_design%2Fx`.
-pub async fn joined_design(request: &Request, db: &DbName, raw_id: &[u8], segments: &Segments<'_>) -> Handled {
+pub async fn joined_design(
+    request: &Request,
+    db: &DbName,
+    raw_id: &[u8],
+    segments: &Segments<'_>,
+) -> Handled {
     if !request.verb.reads() {
         return handle(request, db, raw_id).await;
     }
@@ -114,17 +119,33 @@ pub fn shard_map_json(map: &ShardMap) -> Value {
     let shards: serde_json::Map<String, Value> = map
         .shards()
         .iter()
-        .map(|shard| (shard.range().to_string(), shard.nodes().iter().map(|node| Value::from(node.as_str())).collect()))
+        .map(|shard| {
+            (
+                shard.range().to_string(),
+                shard
+                    .nodes()
+                    .iter()
+                    .map(|node| Value::from(node.as_str()))
+                    .collect(),
+            )
+        })
         .collect();
     json!({"shards": shards})
 }
 
 /// `{"range":…,"nodes":[…]}`
 pub fn shard_of_json(map: &ShardMap, id: &DocId) -> Value {
-    let shard = map.for_doc(id.as_bytes()).ok().and_then(|index| map.shards().get(index));
+    let shard = map
+        .for_doc(id.as_bytes())
+        .ok()
+        .and_then(|index| map.shards().get(index));
     match shard {
         Some(shard) => {
-            let nodes: Vec<Value> = shard.nodes().iter().map(|node| Value::from(node.as_str())).collect();
+            let nodes: Vec<Value> = shard
+                .nodes()
+                .iter()
+                .map(|node| Value::from(node.as_str()))
+                .collect();
             json!({"range": shard.range().to_string(), "nodes": nodes})
         }
         None => Value::Null,
@@ -165,10 +186,10 @@ async fn get(request: &Request, db: &DbName, raw_id: &[u8]) -> Handled {
         return open_revs::handle(request, db, &id, which).await;
     }
     let mut options = open_options(request)?;
-    if request.query.is_true("latest") {
-        if let Some(rev) = options.rev.take() {
-            options.rev = Some(latest_of(request, db, &id, rev).await?);
-        }
+    if request.query.is_true("latest")
+        && let Some(rev) = options.rev.take()
+    {
+        options.rev = Some(latest_of(request, db, &id, rev).await?);
     }
     let opened = request.app.coordinator.open_doc(db, &id, &options).await?;
     let plain = opened.revs_info.is_none()
@@ -176,10 +197,11 @@ async fn get(request: &Request, db: &DbName, raw_id: &[u8]) -> Handled {
         && opened.conflicts.is_empty()
         && opened.deleted_conflicts.is_empty();
     let etag = plain.then(|| etag_of(&opened)).transpose()?;
-    if let Some(etag) = &etag {
-        if request.etag_matches(etag) && body::rev_names_content(&opened.doc) {
-            return Ok(reply::not_modified(etag));
-        }
+    if let Some(etag) = &etag
+        && request.etag_matches(etag)
+        && body::rev_names_content(&opened.doc)
+    {
+        return Ok(reply::not_modified(etag));
     }
     let mut response = doc_reply::one(request, db, opened).await?;
     if let Some(etag) = &etag {
@@ -190,10 +212,17 @@ async fn get(request: &Request, db: &DbName, raw_id: &[u8]) -> Handled {
 
 /// The leaf below a revision: the winner among them when it has several.
 async fn latest_of(request: &Request, db: &DbName, id: &DocId, rev: Rev) -> Result<Rev, HttpError> {
-    let leaves = request.app.coordinator.open_revs(db, id, OpenRevs::List(vec![rev]), true).await?;
+    let leaves = request
+        .app
+        .coordinator
+        .open_revs(db, id, OpenRevs::List(vec![rev]), true)
+        .await?;
     let leaves = leaves.into_iter().flatten();
-    let best = leaves.filter_map(|leaf| Some((!leaf.doc.deleted, leaf.doc.rev()?))).max();
-    best.map(|(_, rev)| rev).ok_or_else(|| HttpError::not_found("missing"))
+    let best = leaves
+        .filter_map(|leaf| Some((!leaf.doc.deleted, leaf.doc.rev()?)))
+        .max();
+    best.map(|(_, rev)| rev)
+        .ok_or_else(|| HttpError::not_found("missing"))
 }
 
 /// The quoted ETag of a document: its revision. A local document's revision says little, so its bytes are hashed.
@@ -201,7 +230,9 @@ fn etag_of(opened: &OpenedDoc) -> Result<String, HttpError> {
     if opened.doc.id.is_local() {
         use md5::{Digest, Md5};
         let digest = Md5::digest(plain_json(opened)?);
-        let number = digest.iter().fold(0u128, |number, byte| number << 8 | u128::from(*byte));
+        let number = digest
+            .iter()
+            .fold(0u128, |number, byte| number << 8 | u128::from(*byte));
         return Ok(format!("\"{number:032X}\""));
     }
     let mut out = Vec::with_capacity(48);
@@ -218,17 +249,24 @@ fn etag_of(opened: &OpenedDoc) -> Result<String, HttpError> {
 /// # Errors
 /// 400 when they differ, or one is no revision.
 pub fn request_rev(request: &Request) -> Result<Option<Rev>, HttpError> {
-    let explicit = request.query.get("rev").filter(|rev| !rev.is_empty()).map(parse_rev).transpose()?;
+    let explicit = request
+        .query
+        .get("rev")
+        .filter(|rev| !rev.is_empty())
+        .map(parse_rev)
+        .transpose()?;
     with_if_match(request, explicit)
 }
 
 fn with_if_match(request: &Request, explicit: Option<Rev>) -> Result<Option<Rev>, HttpError> {
-    let Some(sent) = request.header("if-match") else { return Ok(explicit) };
+    let Some(sent) = request.header("if-match") else {
+        return Ok(explicit);
+    };
     let rev = parse_rev(sent.trim_matches('"'))?;
     match explicit {
-        Some(explicit) if explicit != rev => {
-            Err(HttpError::bad_request("Document rev and etag have different values"))
-        }
+        Some(explicit) if explicit != rev => Err(HttpError::bad_request(
+            "Document rev and etag have different values",
+        )),
         _ => Ok(Some(rev)),
     }
 }
@@ -238,7 +276,12 @@ fn with_if_match(request: &Request, explicit: Option<Rev>) -> Result<Option<Rev>
 /// # Errors
 /// 400 when they differ.
 pub fn settle_rev(request: &Request, edit: &mut DocEdit) -> Result<(), HttpError> {
-    let query = request.query.get("rev").filter(|rev| !rev.is_empty()).map(parse_rev).transpose()?;
+    let query = request
+        .query
+        .get("rev")
+        .filter(|rev| !rev.is_empty())
+        .map(parse_rev)
+        .transpose()?;
     match (edit.rev(), query) {
         (Some(own), Some(query)) if own != query => Err(HttpError::bad_request(
             "Document rev from request body and query string have different values",
@@ -271,8 +314,15 @@ pub async fn write_one(
     edit: DocEdit,
     options: UpdateDocs,
 ) -> Result<Updated, HttpError> {
-    let results = request.app.coordinator.update_docs(db, vec![edit], options).await?;
-    let result = results.into_iter().next().ok_or_else(|| HttpError::internal("no answer for the document"))?;
+    let results = request
+        .app
+        .coordinator
+        .update_docs(db, vec![edit], options)
+        .await?;
+    let result = results
+        .into_iter()
+        .next()
+        .ok_or_else(|| HttpError::internal("no answer for the document"))?;
     result.map_err(HttpError::from)
 }
 
@@ -334,7 +384,13 @@ pub async fn finish_put(
         (false, true) => 200,
         (false, false) => 201,
     };
-    Ok(written(request, code, id, &updated.rev, Some(&[db.as_str().as_bytes(), id.as_bytes()])))
+    Ok(written(
+        request,
+        code,
+        id,
+        &updated.rev,
+        Some(&[db.as_str().as_bytes(), id.as_bytes()]),
+    ))
 }
 
 /// `batch=ok`: answers at once; what goes wrong later is only logged.
@@ -342,14 +398,27 @@ fn write_later(request: &Request, db: &DbName, edit: DocEdit, options: UpdateDoc
     let mut body = b"{\"ok\":true,\"id\":".to_vec();
     super::error::write_json_string(&mut body, edit.id.as_str());
     body.extend_from_slice(b"}\n");
-    let (app, db) = (Arc::clone(&request.app), db.clone());
+    let (app, db, request_id) = (
+        Arc::clone(&request.app),
+        db.clone(),
+        request.id.as_str().to_owned(),
+    );
     actix_rt::spawn(async move {
         let id = edit.id.clone();
-        match app.coordinator.update_docs(&db, vec![edit], options).await.map(|mut results| results.pop()) {
+        match app
+            .coordinator
+            .update_docs(&db, vec![edit], options)
+            .await
+            .map(|mut results| results.pop())
+        {
             Ok(Some(Ok(_))) => {}
-            Ok(Some(Err(error))) => tracing::warn!(id = id.as_str(), %error, "a document of batch mode was refused"),
+            Ok(Some(Err(error))) => {
+                tracing::warn!(request = request_id, id = id.as_str(), %error, "a document of batch mode was refused");
+            }
             Ok(None) => {}
-            Err(error) => tracing::error!(id = id.as_str(), %error, "a document of batch mode was not written"),
+            Err(error) => {
+                tracing::error!(request = request_id, id = id.as_str(), %error, "a document of batch mode was not written");
+            }
         }
     });
     reply::json(202, body)
@@ -357,7 +426,11 @@ fn write_later(request: &Request, db: &DbName, edit: DocEdit, options: UpdateDoc
 
 async fn delete(request: &Request, db: &DbName, id: &DocId) -> Handled {
     // What is absent or deleted already is told before the revision is looked at.
-    request.app.coordinator.open_doc(db, id, &OpenDoc::default()).await?;
+    request
+        .app
+        .coordinator
+        .open_doc(db, id, &OpenDoc::default())
+        .await?;
     let mut edit = body::tombstone(request, id)?;
     settle_rev(request, &mut edit)?;
     let options = update_options(request);
@@ -365,7 +438,13 @@ async fn delete(request: &Request, db: &DbName, id: &DocId) -> Handled {
         return Ok(write_later(request, db, edit, options));
     }
     let updated = write_one(request, db, edit, options).await?;
-    Ok(written(request, if updated.accepted { 202 } else { 200 }, id, &updated.rev, None))
+    Ok(written(
+        request,
+        if updated.accepted { 202 } else { 200 },
+        id,
+        &updated.rev,
+        None,
+    ))
 }
 
 /// POST to a document is an upload from a very old web form.
@@ -375,9 +454,11 @@ fn form_upload(request: &Request) -> HttpError {
         Some(referer) if !referer.starts_with(&request.origin()) => {
             HttpError::bad_request("Referer header must match host.")
         }
-        Some(_) if !request.media_type().eq_ignore_ascii_case("multipart/form-data") => {
-            HttpError::new(415, "bad_content_type", "Content-Type must be multipart/form-data")
-        }
+        Some(_) if !request.media_type().eq_ignore_ascii_case("multipart/form-data") => HttpError::new(
+            415,
+            "bad_content_type",
+            "Content-Type must be multipart/form-data",
+        ),
         Some(_) => HttpError::not_implemented("uploads from web forms are not implemented"),
     }
 }
@@ -395,7 +476,10 @@ pub async fn post(request: &Request, db: &DbName) -> Handled {
         let json = users::before_write(request, db, &id, json).await?;
         edit = body::parse_at(request, &json, &id)?;
     }
-    let options = UpdateDocs { new_edits: true, ..update_options(request) };
+    let options = UpdateDocs {
+        new_edits: true,
+        ..update_options(request)
+    };
     if request.query.get("batch") == Some("ok") {
         return Ok(write_later(request, db, edit, options));
     }

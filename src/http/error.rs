@@ -23,8 +23,18 @@ pub struct HttpError {
 
 impl HttpError {
     /// Any status, word and reason.
-    pub fn new(status: u16, error: impl Into<Cow<'static, str>>, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, error: error.into(), reason: Some(reason.into()), headers: Vec::new(), close: false }
+    pub fn new(
+        status: u16,
+        error: impl Into<Cow<'static, str>>,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            status,
+            error: error.into(),
+            reason: Some(reason.into()),
+            headers: Vec::new(),
+            close: false,
+        }
     }
 
     /// 400 `bad_request`.
@@ -74,21 +84,11 @@ impl HttpError {
         Self::new(409, "conflict", "Document update conflict.")
     }
 
-    /// 412 `missing_stub`.
-    pub fn missing_stub(doc: &str, name: &str) -> Self {
-        Self::new(412, "missing_stub", format!("Invalid attachment stub in {doc} for {name}"))
-    }
-
     /// 413 for a request body over `[chttpd] max_http_request_size`; closes the connection.
     pub fn request_too_large() -> Self {
         let mut error = Self::new(413, "too_large", "the request entity is too large");
         error.close = true;
         error
-    }
-
-    /// 413 for a document over `[couchdb] max_document_size`; `id` is empty for a single PUT.
-    pub fn document_too_large(id: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(413, "document_too_large", id)
     }
 
     /// 413 for an attachment over `[couchdb] max_attachment_size`; closes the connection.
@@ -186,11 +186,21 @@ mod tests {
 
     #[test]
     fn bodies_are_error_and_reason_and_a_line_feed() {
-        assert_eq!(text(&HttpError::not_found("missing")), "{\"error\":\"not_found\",\"reason\":\"missing\"}\n");
-        assert_eq!(text(&HttpError::document_too_large("")), "{\"error\":\"document_too_large\",\"reason\":\"\"}\n");
+        assert_eq!(
+            text(&HttpError::not_found("missing")),
+            "{\"error\":\"not_found\",\"reason\":\"missing\"}\n"
+        );
+        let empty = HttpError::new(413, "document_too_large", "");
+        assert_eq!(
+            text(&empty),
+            "{\"error\":\"document_too_large\",\"reason\":\"\"}\n"
+        );
         let method = HttpError::method_not_allowed("GET,HEAD");
         assert_eq!(method.headers, [("Allow", "GET,HEAD".to_owned())]);
-        assert_eq!(text(&method), "{\"error\":\"method_not_allowed\",\"reason\":\"Only GET,HEAD allowed\"}\n");
+        assert_eq!(
+            text(&method),
+            "{\"error\":\"method_not_allowed\",\"reason\":\"Only GET,HEAD allowed\"}\n"
+        );
     }
 
     #[test]

@@ -11,9 +11,11 @@ impl From<DbError> for HttpError {
     fn from(error: DbError) -> Self {
         match error {
             DbError::DatabaseDoesNotExist(_) => Self::no_database(),
-            DbError::DatabaseExists(_) => {
-                Self::new(412, "file_exists", "The database could not be created, the file already exists.")
-            }
+            DbError::DatabaseExists(_) => Self::new(
+                412,
+                "file_exists",
+                "The database could not be created, the file already exists.",
+            ),
             DbError::IllegalDatabaseName(name) => Self::new(
                 400,
                 "illegal_database_name",
@@ -34,7 +36,11 @@ impl From<DbError> for HttpError {
             }
             DbError::Storage(detail) => Self::new(500, "storage_error", detail),
             DbError::StorageFull(detail) => Self::new(507, "insufficient_storage", detail),
-            DbError::Timeout(what) => Self::new(500, "timeout", format!("The request could not be processed in a reasonable amount of time: {what}.")),
+            DbError::Timeout(what) => Self::new(
+                500,
+                "timeout",
+                format!("The request could not be processed in a reasonable amount of time: {what}."),
+            ),
             DbError::ShuttingDown => Self::new(503, "service unavailable", "The server is shutting down."),
             DbError::Internal(detail) => Self::internal(detail),
         }
@@ -95,7 +101,11 @@ mod tests {
 
     fn shown(error: impl Into<HttpError>) -> (u16, String, String) {
         let error = error.into();
-        (error.status, error.error.into_owned(), error.reason.unwrap_or_default().into_owned())
+        (
+            error.status,
+            error.error.into_owned(),
+            error.reason.unwrap_or_default().into_owned(),
+        )
     }
 
     fn expect(error: impl Into<HttpError>, status: u16, word: &str, reason: &str) {
@@ -104,28 +114,79 @@ mod tests {
 
     #[test]
     fn errors_of_databases() {
-        expect(DbError::DatabaseDoesNotExist("x".into()), 404, "not_found", "Database does not exist.");
+        expect(
+            DbError::DatabaseDoesNotExist("x".into()),
+            404,
+            "not_found",
+            "Database does not exist.",
+        );
         let reason = "The database could not be created, the file already exists.";
         expect(DbError::DatabaseExists("x".into()), 412, "file_exists", reason);
         expect(DbError::NotFound(Missing::Deleted), 404, "not_found", "deleted");
-        expect(DbError::Conflict { id: "x".into() }, 409, "conflict", "Document update conflict.");
-        expect(DbError::StorageFull("disk".into()), 507, "insufficient_storage", "disk");
-        expect(DbError::MalformedSeq, 400, "bad_request", "Malformed sequence supplied in 'since' parameter.");
-        let corrupt = DbError::Corrupt { id: Some("d".into()), detail: "file f, offset 7".into() };
+        expect(
+            DbError::Conflict { id: "x".into() },
+            409,
+            "conflict",
+            "Document update conflict.",
+        );
+        expect(
+            DbError::StorageFull("disk".into()),
+            507,
+            "insufficient_storage",
+            "disk",
+        );
+        expect(
+            DbError::MalformedSeq,
+            400,
+            "bad_request",
+            "Malformed sequence supplied in 'since' parameter.",
+        );
+        let corrupt = DbError::Corrupt {
+            id: Some("d".into()),
+            detail: "file f, offset 7".into(),
+        };
         expect(corrupt, 500, "corrupt_data", "document d: file f, offset 7");
     }
 
     #[test]
     fn errors_of_documents() {
-        expect(DocError::NotAnObject, 400, "bad_request", "Document must be a JSON object");
-        expect(DocError::DocumentTooLarge { id: String::new() }, 413, "document_too_large", "");
-        expect(DocError::BadSpecialMember("_x".into()), 400, "doc_validation", "Bad special document member: _x");
-        let stub = DocError::MissingStub { id: "d".into(), name: "a".into() };
+        expect(
+            DocError::NotAnObject,
+            400,
+            "bad_request",
+            "Document must be a JSON object",
+        );
+        expect(
+            DocError::DocumentTooLarge { id: String::new() },
+            413,
+            "document_too_large",
+            "",
+        );
+        expect(
+            DocError::BadSpecialMember("_x".into()),
+            400,
+            "doc_validation",
+            "Bad special document member: _x",
+        );
+        let stub = DocError::MissingStub {
+            id: "d".into(),
+            name: "a".into(),
+        };
         expect(stub, 412, "missing_stub", "Invalid attachment stub in d for a");
         let reserved = "Only reserved document ids may start with underscore.";
         expect(DocIdError::Reserved, 400, "illegal_docid", reserved);
-        expect(DocError::IllegalDocId(DocIdError::EmptyDesign), 400, "illegal_docid", reserved);
-        expect(DocIdError::EmptyLocal, 400, "bad_request", "Invalid _local document id.");
+        expect(
+            DocError::IllegalDocId(DocIdError::EmptyDesign),
+            400,
+            "illegal_docid",
+            reserved,
+        );
+        expect(
+            DocIdError::EmptyLocal,
+            400,
+            "bad_request",
+            "Invalid _local document id.",
+        );
         expect(DocRefusal::Conflict, 409, "conflict", "Document update conflict.");
     }
 }

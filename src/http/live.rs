@@ -17,6 +17,9 @@ pub struct Live {
 impl Live {
     /// The state as it is now.
     pub fn now(config: &ConfigHandle) -> Self {
-        Self { settings: config.settings(), table: config.table() }
+        Self {
+            settings: config.settings(),
+            table: config.table(),
+        }
     }
 }

@@ -32,8 +32,13 @@ fn read(text: &str) -> Result<OpenRevs, HttpError> {
         return Ok(OpenRevs::All);
     }
     let value: Value = serde_json::from_str(text).map_err(|_| HttpError::invalid_json())?;
-    let list = value.as_array().ok_or_else(|| HttpError::bad_request("`open_revs` must be `all` or a list"))?;
-    let revs: Result<_, _> = list.iter().map(|rev| parse_rev(rev.as_str().unwrap_or_default())).collect();
+    let list = value
+        .as_array()
+        .ok_or_else(|| HttpError::bad_request("`open_revs` must be `all` or a list"))?;
+    let revs: Result<_, _> = list
+        .iter()
+        .map(|rev| parse_rev(rev.as_str().unwrap_or_default()))
+        .collect();
     revs.map(OpenRevs::List)
 }
 
@@ -77,11 +82,14 @@ fn multipart(request: &Request, db: &DbName, found: Vec<Result<OpenedDoc, Rev>>)
             Ok(opened) => {
                 let chosen = wanted.choose(&opened.doc);
                 let part = with_attachments(Arc::new(opened), shape, &chosen, &inner)?;
-                pieces.push(Piece::Bytes(format!("\r\nContent-Type: {}\r\n\r\n", part.content_type).into_bytes()));
+                pieces.push(Piece::Bytes(
+                    format!("\r\nContent-Type: {}\r\n\r\n", part.content_type).into_bytes(),
+                ));
                 pieces.extend(part.pieces);
             }
             Err(rev) => {
-                let mut out = b"\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{\"missing\":".to_vec();
+                let mut out =
+                    b"\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{\"missing\":".to_vec();
                 write_json_string(&mut out, &rev_text(&rev));
                 out.push(b'}');
                 pieces.push(Piece::Bytes(out));
@@ -91,7 +99,11 @@ fn multipart(request: &Request, db: &DbName, found: Vec<Result<OpenedDoc, Rev>>)
     }
     pieces.push(Piece::Bytes(b"--".to_vec()));
     let mut response = reply::bare(200, Bytes::new());
-    response = response.set_body(reply::stream_body(read_pieces(request.app.clone(), db.clone(), pieces)));
+    response = response.set_body(reply::stream_body(read_pieces(
+        request.app.clone(),
+        db.clone(),
+        pieces,
+    )));
     doc_reply::set_content_type(&mut response, &format!("multipart/mixed; boundary=\"{outer}\""));
     Ok(response)
 }
@@ -105,7 +117,11 @@ mod tests {
         assert!(matches!(read("all"), Ok(OpenRevs::All)));
         assert!(matches!(read("[\"1-a\",\"2-b\"]"), Ok(OpenRevs::List(revs)) if revs.len() == 2));
         for bad in ["x", "{}", "[1]", "[\"a\"]"] {
-            assert_eq!(read(bad).map(|_| ()).map_err(|error| error.status), Err(400), "{bad}");
+            assert_eq!(
+                read(bad).map(|_| ()).map_err(|error| error.status),
+                Err(400),
+                "{bad}"
+            );
         }
     }
 }

@@ -41,7 +41,11 @@ impl Query {
 
     /// The last value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.pairs.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.pairs
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Whether a parameter is exactly `true`, which is what switches of documents ask for.
@@ -56,7 +60,9 @@ impl Query {
 
     /// All pairs in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.pairs
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 }
 
@@ -64,9 +70,8 @@ fn decode(part: &str) -> Result<String, HttpError> {
     let bytes = percent_decode(part.as_bytes(), true)?;
     Ok(match bytes {
         Cow::Borrowed(_) => part.to_owned(),
-        Cow::Owned(bytes) => {
-            String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
-        }
+        Cow::Owned(bytes) => String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
     })
 }
 
@@ -115,7 +120,10 @@ impl Given<'_> {
         } else if text.eq_ignore_ascii_case("false") {
             Ok(false)
         } else {
-            Err(HttpError::query_parse(format!("Invalid boolean parameter: {}", self.shown())))
+            Err(HttpError::query_parse(format!(
+                "Invalid boolean parameter: {}",
+                self.shown()
+            )))
         }
     }
 
@@ -130,10 +138,14 @@ impl Given<'_> {
             Self::Json(_) => None,
         };
         match number {
-            None => Err(HttpError::query_parse(format!("Invalid value for integer: {}", self.shown()))),
-            Some(Integer::Negative) => {
-                Err(HttpError::query_parse(format!("Invalid value for positive integer: {}", self.shown())))
-            }
+            None => Err(HttpError::query_parse(format!(
+                "Invalid value for integer: {}",
+                self.shown()
+            ))),
+            Some(Integer::Negative) => Err(HttpError::query_parse(format!(
+                "Invalid value for positive integer: {}",
+                self.shown()
+            ))),
             Some(Integer::Count(count)) => Ok(count),
         }
     }
@@ -159,7 +171,11 @@ pub fn integer(text: &str) -> Option<Integer> {
         return None;
     }
     let count = digits.parse::<u64>().unwrap_or(u64::MAX);
-    if negative && count > 0 { Some(Integer::Negative) } else { Some(Integer::Count(count)) }
+    if negative && count > 0 {
+        Some(Integer::Negative)
+    } else {
+        Some(Integer::Count(count))
+    }
 }
 
 /// A key of `_all_docs`: ids are strings, and every other JSON value orders below all of them.
@@ -247,9 +263,12 @@ impl AllDocsQuery {
         for (name, value) in query.iter() {
             out.set(name, Given::Text(value))?;
         }
-        if out.keys.as_ref().is_some_and(|keys| !keys.is_empty()) && (out.start_key.is_some() || out.end_key.is_some())
+        if out.keys.as_ref().is_some_and(|keys| !keys.is_empty())
+            && (out.start_key.is_some() || out.end_key.is_some())
         {
-            return Err(HttpError::query_parse("`keys` is incompatible with `key`, `start_key` and `end_key`"));
+            return Err(HttpError::query_parse(
+                "`keys` is incompatible with `key`, `start_key` and `end_key`",
+            ));
         }
         Ok(out)
     }
@@ -278,24 +297,24 @@ impl AllDocsQuery {
             "att_encoding_info" => self.att_encoding_info = value.boolean()?,
             "sorted" => self.sorted = value.boolean()?,
             "stable" | "update" | "stale" => check_freshness(name, value)?,
-            "reduce" => {
-                if value.boolean()? {
-                    return Err(HttpError::query_parse("Reduce is invalid for map-only views."));
-                }
-            }
-            "group" => {
-                if value.boolean()? {
-                    return Err(HttpError::query_parse("Invalid use of grouping on a map view."));
-                }
-            }
-            "group_level" => {
-                if value.count()? > 0 {
-                    return Err(HttpError::query_parse("Invalid use of grouping on a map view."));
-                }
-            }
+            "reduce" | "group" | "group_level" => check_reduction(name, value)?,
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// There is nothing to reduce or to group.
+fn check_reduction(name: &str, value: Given<'_>) -> Result<(), HttpError> {
+    let asked = if name == "group_level" {
+        value.count()? > 0
+    } else {
+        value.boolean()?
+    };
+    match (asked, name) {
+        (false, _) => Ok(()),
+        (true, "reduce") => Err(HttpError::query_parse("Reduce is invalid for map-only views.")),
+        (true, _) => Err(HttpError::query_parse("Invalid use of grouping on a map view.")),
     }
 }
 
@@ -352,17 +371,32 @@ mod tests {
 
     #[test]
     fn bad_values_have_couchdbs_sentences() {
-        assert_eq!(reason("limit=-1"), "query_parse_error: Invalid value for positive integer: \"-1\"");
-        assert_eq!(reason("skip=x"), "query_parse_error: Invalid value for integer: \"x\"");
-        assert_eq!(reason("include_docs=x"), "query_parse_error: Invalid boolean parameter: \"x\"");
-        assert_eq!(reason("keys=1"), "query_parse_error: `keys` parameter must be an array.");
+        assert_eq!(
+            reason("limit=-1"),
+            "query_parse_error: Invalid value for positive integer: \"-1\""
+        );
+        assert_eq!(
+            reason("skip=x"),
+            "query_parse_error: Invalid value for integer: \"x\""
+        );
+        assert_eq!(
+            reason("include_docs=x"),
+            "query_parse_error: Invalid boolean parameter: \"x\""
+        );
+        assert_eq!(
+            reason("keys=1"),
+            "query_parse_error: `keys` parameter must be an array."
+        );
         assert_eq!(reason("startkey=a"), "bad_request: invalid UTF-8 JSON");
         assert_eq!(reason("stale=x"), "query_parse_error: Invalid value for `stale`.");
         assert_eq!(
             reason("keys=[%22a%22]&key=%22a%22"),
             "query_parse_error: `keys` is incompatible with `key`, `start_key` and `end_key`"
         );
-        assert_eq!(reason("group=true"), "query_parse_error: Invalid use of grouping on a map view.");
+        assert_eq!(
+            reason("group=true"),
+            "query_parse_error: Invalid use of grouping on a map view."
+        );
     }
 
     #[test]
@@ -371,10 +405,19 @@ mod tests {
         let query = Query::parse("limit=7").expect("good");
         let args = AllDocsQuery::read(&query, body.as_object()).expect("good");
         assert_eq!((args.limit, args.skip), (7, 1));
-        assert_eq!(args.keys, Some(vec![IdKey::Id("a".to_owned()), IdKey::Other(serde_json::json!(2))]));
+        assert_eq!(
+            args.keys,
+            Some(vec![
+                IdKey::Id("a".to_owned()),
+                IdKey::Other(serde_json::json!(2))
+            ])
+        );
         let bad = serde_json::json!({"keys": "1"});
         let error = AllDocsQuery::read(&Query::default(), bad.as_object()).expect_err("no array");
-        assert_eq!(error, HttpError::bad_request("`keys` body member must be an array."));
+        assert_eq!(
+            error,
+            HttpError::bad_request("`keys` body member must be an array.")
+        );
     }
 
     #[test]

@@ -16,7 +16,9 @@ pub enum Wanted {
 
 /// Reads a `Range` header for something of `length` bytes.
 pub fn parse(header: Option<&str>, length: u64) -> Wanted {
-    let Some(list) = header.and_then(|value| value.trim().strip_prefix("bytes=")) else { return Wanted::All };
+    let Some(list) = header.and_then(|value| value.trim().strip_prefix("bytes=")) else {
+        return Wanted::All;
+    };
     let mut ranges = Vec::new();
     for part in list.split(',') {
         if ranges.len() == RANGES_MAX {
@@ -41,7 +43,9 @@ enum One {
 }
 
 fn one(part: &str, length: u64) -> One {
-    let Some((from, to)) = part.split_once('-') else { return One::Malformed };
+    let Some((from, to)) = part.split_once('-') else {
+        return One::Malformed;
+    };
     let number = |text: &str| {
         if text.is_empty() || !text.bytes().all(|digit| digit.is_ascii_digit()) {
             None

@@ -47,7 +47,11 @@ impl RequestId {
             }
         }
         let number: u64 = rand::random();
-        Self(format!("{:0width$x}", number & ((1 << (4 * REQUEST_ID_LEN)) - 1), width = REQUEST_ID_LEN))
+        Self(format!(
+            "{:0width$x}",
+            number & ((1 << (4 * REQUEST_ID_LEN)) - 1),
+            width = REQUEST_ID_LEN
+        ))
     }
 
     /// The id as text.
@@ -133,7 +137,12 @@ struct StreamFailure(HttpError);
 
 impl std::fmt::Display for StreamFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.0.error, self.0.reason.as_deref().unwrap_or_default())
+        write!(
+            f,
+            "{}: {}",
+            self.0.error,
+            self.0.reason.as_deref().unwrap_or_default()
+        )
     }
 }
 
@@ -149,7 +158,9 @@ pub fn error(error: &HttpError) -> HttpResponse {
         set(response.headers_mut(), "x-couch-stack-hash", &number.to_string());
     }
     if error.close {
-        response.head_mut().set_connection_type(actix_web::http::ConnectionType::Close);
+        response
+            .head_mut()
+            .set_connection_type(actix_web::http::ConnectionType::Close);
     }
     response
 }
@@ -158,7 +169,10 @@ pub fn error(error: &HttpError) -> HttpResponse {
 pub fn not_modified(etag: &str) -> HttpResponse {
     let mut response = bare(304, Bytes::new());
     set_etag(&mut response, etag);
-    response.headers_mut().insert(actix_web::http::header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    response.headers_mut().insert(
+        actix_web::http::header::CONTENT_LENGTH,
+        HeaderValue::from_static("0"),
+    );
     response
 }
 
@@ -187,13 +201,18 @@ pub fn set_location(response: &mut HttpResponse, location: &str) {
 
 /// Sets `Accept-Ranges`.
 pub fn set_accept_ranges(response: &mut HttpResponse, value: &'static str) {
-    response.headers_mut().insert(ACCEPT_RANGES, HeaderValue::from_static(value));
+    response
+        .headers_mut()
+        .insert(ACCEPT_RANGES, HeaderValue::from_static(value));
 }
 
 /// Adds what every reply carries.
 pub fn finish(response: &mut HttpResponse, id: Option<&RequestId>, body_time: Duration, versions: bool) {
     let headers = response.headers_mut();
-    headers.insert(SERVER, HeaderValue::from_static(if versions { SERVER_WITH_VERSIONS } else { "CouchDB" }));
+    headers.insert(
+        SERVER,
+        HeaderValue::from_static(if versions { SERVER_WITH_VERSIONS } else { "CouchDB" }),
+    );
     if let Some(id) = id {
         if let Ok(value) = HeaderValue::try_from(id.as_str()) {
             headers.insert(X_COUCH_REQUEST_ID, value);
@@ -220,7 +239,9 @@ const MINIMAL: &[&str] = &[
 
 /// Drops the headers that a client with `Prefer: return=minimal` does not want.
 pub fn minimize(response: &mut HttpResponse) {
-    response.headers_mut().retain(|name, _| MINIMAL.contains(&name.as_str()));
+    response
+        .headers_mut()
+        .retain(|name, _| MINIMAL.contains(&name.as_str()));
 }
 
 /// For HEAD: a body of unknown length becomes an empty one, so that nothing is streamed for nobody.
@@ -251,14 +272,25 @@ mod tests {
     fn errors_carry_their_headers() {
         let response = error(&HttpError::method_not_allowed("GET,HEAD"));
         assert_eq!(response.status().as_u16(), 405);
-        assert_eq!(response.headers().get("allow").map(HeaderValue::as_bytes), Some(&b"GET,HEAD"[..]));
-        assert_eq!(error(&HttpError::not_found("missing")).head().reason(), "Object Not Found");
+        assert_eq!(
+            response.headers().get("allow").map(HeaderValue::as_bytes),
+            Some(&b"GET,HEAD"[..])
+        );
+        assert_eq!(
+            error(&HttpError::not_found("missing")).head().reason(),
+            "Object Not Found"
+        );
     }
 
     #[test]
     fn minimal_replies_keep_only_what_matters() {
         let mut response = ok(200);
-        finish(&mut response, Some(&RequestId::choose(None)), Duration::ZERO, true);
+        finish(
+            &mut response,
+            Some(&RequestId::choose(None)),
+            Duration::ZERO,
+            true,
+        );
         minimize(&mut response);
         assert!(response.headers().get("x-couch-request-id").is_none());
         assert!(response.headers().get("server").is_some());

@@ -91,27 +91,13 @@ pub struct Request {
     pub handler: Option<&'static str>,
     /// Names the request in the log and in the reply.
     pub id: RequestId,
-    payload: RefCell<Option<web::Payload>>,
-    body_time: Rc<Cell<Duration>>,
+    /// The body until somebody takes it.
+    pub payload: RefCell<Option<web::Payload>>,
+    /// How long reading the body took.
+    pub body_time: Rc<Cell<Duration>>,
 }
 
 impl Request {
-    /// Puts a request together; the body is still to be read.
-    pub fn new(
-        app: Arc<App>,
-        settings: Arc<Settings>,
-        http: HttpRequest,
-        verb: Verb,
-        query: Query,
-        user: UserCtx,
-        handler: Option<&'static str>,
-        id: RequestId,
-        payload: Option<web::Payload>,
-        body_time: Rc<Cell<Duration>>,
-    ) -> Self {
-        Self { app, settings, http, verb, query, user, handler, id, payload: RefCell::new(payload), body_time }
-    }
-
     /// The body, when nobody has taken it.
     pub fn take_payload(&self) -> Option<web::Payload> {
         self.payload.borrow_mut().take()
@@ -148,7 +134,11 @@ impl Request {
     /// # Errors
     /// 415.
     pub fn require_json(&self) -> Result<(), HttpError> {
-        if self.media_type().eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(HttpError::not_json()) }
+        if self.media_type().eq_ignore_ascii_case("application/json") {
+            Ok(())
+        } else {
+            Err(HttpError::not_json())
+        }
     }
 
     /// The content type without its parameters.
@@ -159,7 +149,8 @@ impl Request {
 
     /// Whether `Accept` names `wanted` in so many letters.
     pub fn accepts(&self, wanted: &str) -> bool {
-        self.header("accept").is_some_and(|accept| accept.contains(wanted))
+        self.header("accept")
+            .is_some_and(|accept| accept.contains(wanted))
     }
 
     /// The declared length of the body, if any.
@@ -171,7 +162,9 @@ impl Request {
             None => Ok(None),
             Some(value) => {
                 let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-                number.map(Some).ok_or_else(|| HttpError::bad_request("Invalid Content-Length"))
+                number
+                    .map(Some)
+                    .ok_or_else(|| HttpError::bad_request("Invalid Content-Length"))
             }
         }
     }
@@ -203,7 +196,9 @@ impl Request {
             // The usual small body: it came in one piece and needs no copy.
             (Some(first), Some(length)) if first.len() as u64 == length => first,
             (Some(first), length) => {
-                let capacity = length.unwrap_or(0).clamp(first.len() as u64, BODY_CAPACITY_FIRST.max(first.len() as u64));
+                let capacity = length
+                    .unwrap_or(0)
+                    .clamp(first.len() as u64, BODY_CAPACITY_FIRST.max(first.len() as u64));
                 let mut body = BytesMut::with_capacity(capacity as usize);
                 body.extend_from_slice(&first);
                 while let Some(chunk) = chunks.next().await {
@@ -262,17 +257,28 @@ impl Request {
 
     /// Scheme and host as the client sees them.
     pub fn origin(&self) -> String {
-        let host = self.header("x-forwarded-host").or_else(|| self.header("host")).unwrap_or("127.0.0.1");
+        let host = self
+            .header("x-forwarded-host")
+            .or_else(|| self.header("host"))
+            .unwrap_or("127.0.0.1");
         let secure = self.header("x-forwarded-ssl") == Some("on");
-        let scheme = if secure { "https" } else { self.header("x-forwarded-proto").unwrap_or("http") };
+        let scheme = if secure {
+            "https"
+        } else {
+            self.header("x-forwarded-proto").unwrap_or("http")
+        };
         let scheme = if scheme == "https" { "https" } else { "http" };
         format!("{scheme}://{host}")
     }
 
     /// Whether `If-None-Match` names this (quoted) ETag, or any.
     pub fn etag_matches(&self, etag: &str) -> bool {
-        let Some(sent) = self.header("if-none-match") else { return false };
-        sent.split(',').map(str::trim).any(|one| one == etag || one == "*" || one.strip_prefix("W/") == Some(etag))
+        let Some(sent) = self.header("if-none-match") else {
+            return false;
+        };
+        sent.split(',')
+            .map(str::trim)
+            .any(|one| one == etag || one == "*" || one.strip_prefix("W/") == Some(etag))
     }
 }
 
@@ -312,7 +318,10 @@ mod tests {
         assert_eq!(Verb::of(&Method::GET, Some("DELETE")), Verb::Get);
         assert_eq!(Verb::of(&Method::POST, Some("PATCH")), Verb::Post);
         assert_eq!(Verb::of(&Method::POST, Some("OPTIONS")), Verb::Post);
-        assert_eq!(Verb::of(&Method::from_bytes(b"COPY").expect("a method"), None), Verb::Copy);
+        assert_eq!(
+            Verb::of(&Method::from_bytes(b"COPY").expect("a method"), None),
+            Verb::Copy
+        );
         assert!(Verb::Head.reads() && !Verb::Post.reads());
     }
 
@@ -324,7 +333,12 @@ mod tests {
         let packed = Bytes::from(encoder.finish().expect("memory"));
         assert_eq!(gunzip(packed.clone(), 1000).await.expect("good").len(), 1000);
         assert_eq!(gunzip(packed, 999).await.expect_err("too large").status, 413);
-        let error = gunzip(Bytes::from_static(b"junk"), 10).await.expect_err("no gzip");
-        assert_eq!(error.reason.as_deref(), Some("Request body is not properly gzipped."));
+        let error = gunzip(Bytes::from_static(b"junk"), 10)
+            .await
+            .expect_err("no gzip");
+        assert_eq!(
+            error.reason.as_deref(),
+            Some("Request body is not properly gzipped.")
+        );
     }
 }

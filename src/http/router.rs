@@ -23,7 +23,11 @@ impl<'a> Segments<'a> {
     /// 400 `invalid_url_encoding` for a broken percent escape, 414 for too many segments.
     pub fn parse(path: &'a str, plus_is_space: bool) -> Result<Self, HttpError> {
         let mut parts = Vec::with_capacity(4);
-        for part in path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        for part in path
+            .as_bytes()
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty())
+        {
             if parts.len() == SEGMENTS_MAX {
                 return Err(HttpError::new(414, "too_long", "URI is too long"));
             }
@@ -224,7 +228,10 @@ fn known(names: &'static [&'static str], name: &[u8]) -> Option<&'static str> {
 
 /// Says what a path means.
 pub fn route(segments: &Segments<'_>) -> Target {
-    let Some(first) = segments.bytes(0) else { return Target::Welcome };
+    if segments.is_empty() {
+        return Target::Welcome;
+    }
+    let first = segments.bytes(0).unwrap_or_default();
     if let Some(name) = known(SERVER_NAMES, first) {
         return Target::Server(name);
     }
@@ -232,7 +239,9 @@ pub fn route(segments: &Segments<'_>) -> Target {
 }
 
 fn database_part(segments: &Segments<'_>) -> DatabasePart {
-    let Some(second) = segments.bytes(1) else { return DatabasePart::Root };
+    let Some(second) = segments.bytes(1) else {
+        return DatabasePart::Root;
+    };
     if !second.starts_with(b"_") {
         return document_or_attachment(second.to_vec(), segments, 2);
     }
@@ -249,14 +258,21 @@ fn database_part(segments: &Segments<'_>) -> DatabasePart {
         _ if second == b"_local/" => DatabasePart::LocalWithoutName,
         _ if second.starts_with(b"_local/") && segments.len() == 2 => DatabasePart::Local(second.to_vec()),
         _ if second.starts_with(b"_local/") => DatabasePart::LocalAttachment,
-        _ if second.starts_with(b"_design/") && segments.len() == 2 => DatabasePart::JoinedDesign(second.to_vec()),
+        _ if second.starts_with(b"_design/") && segments.len() == 2 => {
+            DatabasePart::JoinedDesign(second.to_vec())
+        }
         _ => document_or_attachment(second.to_vec(), segments, 2),
     }
 }
 
 fn design_part(segments: &Segments<'_>) -> DatabasePart {
-    let Some(name) = segments.bytes(2) else { return DatabasePart::Document(b"_design".to_vec()) };
-    if let Some(function) = segments.bytes(3).and_then(|function| known(DESIGN_NAMES, function)) {
+    let Some(name) = segments.bytes(2) else {
+        return DatabasePart::Document(b"_design".to_vec());
+    };
+    if let Some(function) = segments
+        .bytes(3)
+        .and_then(|function| known(DESIGN_NAMES, function))
+    {
         return DatabasePart::DesignFunction(function);
     }
     document_or_attachment([b"_design/", name].concat(), segments, 3)
@@ -289,12 +305,21 @@ mod tests {
     fn empty_segments_vanish_and_slashes_can_be_encoded() {
         assert_eq!(target("/"), Target::Welcome);
         assert_eq!(target("//"), Target::Welcome);
-        assert_eq!(target("//db//"), Target::Database(b"db".to_vec(), DatabasePart::Root));
-        assert_eq!(target("/a%2Fb/"), Target::Database(b"a/b".to_vec(), DatabasePart::Root));
+        assert_eq!(
+            target("//db//"),
+            Target::Database(b"db".to_vec(), DatabasePart::Root)
+        );
+        assert_eq!(
+            target("/a%2Fb/"),
+            Target::Database(b"a/b".to_vec(), DatabasePart::Root)
+        );
         assert_eq!(part("/db//doc/"), DatabasePart::Document(b"doc".to_vec()));
         assert_eq!(part("/db/a%2fb"), DatabasePart::Document(b"a/b".to_vec()));
         assert_eq!(part("/db/a+b%2Bc"), DatabasePart::Document(b"a b+c".to_vec()));
-        assert_eq!(part("/db/a/x/y%2Fz"), DatabasePart::Attachment(b"a".to_vec(), b"x/y/z".to_vec()));
+        assert_eq!(
+            part("/db/a/x/y%2Fz"),
+            DatabasePart::Attachment(b"a".to_vec(), b"x/y/z".to_vec())
+        );
         assert_eq!(part("/db/%ff"), DatabasePart::Document(vec![0xff]));
     }
 
@@ -310,16 +335,34 @@ mod tests {
     #[test]
     fn local_and_design_documents_have_two_spellings() {
         assert_eq!(part("/db/_local/x"), DatabasePart::Local(b"_local/x".to_vec()));
-        assert_eq!(part("/db/_local/a%2Fb"), DatabasePart::Local(b"_local/a/b".to_vec()));
+        assert_eq!(
+            part("/db/_local/a%2Fb"),
+            DatabasePart::Local(b"_local/a/b".to_vec())
+        );
         assert_eq!(part("/db/_local%2Fx"), DatabasePart::Local(b"_local/x".to_vec()));
         assert_eq!(part("/db/_local"), DatabasePart::LocalWithoutName);
         assert_eq!(part("/db/_local/"), DatabasePart::LocalWithoutName);
         assert_eq!(part("/db/_local/x/y"), DatabasePart::LocalAttachment);
-        assert_eq!(part("/db/_design/x"), DatabasePart::Document(b"_design/x".to_vec()));
-        assert_eq!(part("/db/_design%2Fx"), DatabasePart::JoinedDesign(b"_design/x".to_vec()));
-        assert_eq!(part("/db/_design%2Fx/a"), DatabasePart::Attachment(b"_design/x".to_vec(), b"a".to_vec()));
-        assert_eq!(part("/db/_design/x/a/b"), DatabasePart::Attachment(b"_design/x".to_vec(), b"a/b".to_vec()));
-        assert_eq!(part("/db/_design/x/_view/y"), DatabasePart::DesignFunction("_view"));
+        assert_eq!(
+            part("/db/_design/x"),
+            DatabasePart::Document(b"_design/x".to_vec())
+        );
+        assert_eq!(
+            part("/db/_design%2Fx"),
+            DatabasePart::JoinedDesign(b"_design/x".to_vec())
+        );
+        assert_eq!(
+            part("/db/_design%2Fx/a"),
+            DatabasePart::Attachment(b"_design/x".to_vec(), b"a".to_vec())
+        );
+        assert_eq!(
+            part("/db/_design/x/a/b"),
+            DatabasePart::Attachment(b"_design/x".to_vec(), b"a/b".to_vec())
+        );
+        assert_eq!(
+            part("/db/_design/x/_view/y"),
+            DatabasePart::DesignFunction("_view")
+        );
         assert_eq!(part("/db/_design"), DatabasePart::Document(b"_design".to_vec()));
     }
 
@@ -329,7 +372,10 @@ mod tests {
         assert_eq!(target("/_node/_local/_stats"), Target::Server("_node"));
         assert_eq!(part("/db/_all_docs"), DatabasePart::Endpoint("_all_docs"));
         assert_eq!(part("/db/_foo"), DatabasePart::Document(b"_foo".to_vec()));
-        assert_eq!(target("/_stats"), Target::Database(b"_stats".to_vec(), DatabasePart::Root));
+        assert_eq!(
+            target("/_stats"),
+            Target::Database(b"_stats".to_vec(), DatabasePart::Root)
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The listening server: starting, the way of one request, stopping.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -97,7 +97,9 @@ impl HttpServer {
         let address = listener.local_addr()?;
         let (stopping, _) = watch::channel(false);
         let authentication = Authentication::new(&deps.config.settings()).map_err(io::Error::other)?;
-        let workers = deps.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
+        let workers = deps
+            .workers
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
         let app = Arc::new(App {
             coordinator: deps.coordinator,
             config: deps.config,
@@ -108,12 +110,21 @@ impl HttpServer {
         });
         let shared = app.clone();
         let (started, ready) = std::sync::mpsc::sync_channel::<io::Result<ServerHandle>>(1);
-        let thread = std::thread::Builder::new().name("settee-http".to_owned()).spawn(move || {
-            actix_rt::System::new().block_on(run(shared, listener, workers, started));
-        })?;
-        let server = ready.recv().map_err(|_| io::Error::other("the HTTP server did not start"))??;
+        let thread = std::thread::Builder::new()
+            .name("settee-http".to_owned())
+            .spawn(move || {
+                actix_rt::System::new().block_on(run(shared, listener, workers, started));
+            })?;
+        let server = ready
+            .recv()
+            .map_err(|_| io::Error::other("the HTTP server did not start"))??;
         tracing::info!(%address, workers, "listening");
-        Ok(HttpHandle { address, server, app, thread: Some(thread) })
+        Ok(HttpHandle {
+            address,
+            server,
+            app,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -124,7 +135,9 @@ async fn run(
     started: std::sync::mpsc::SyncSender<io::Result<ServerHandle>>,
 ) {
     let server = actix_web::HttpServer::new(move || {
-        actix_web::App::new().app_data(web::Data::from(app.clone())).default_service(web::to(entry))
+        actix_web::App::new()
+            .app_data(web::Data::from(app.clone()))
+            .default_service(web::to(entry))
     })
     .workers(workers)
     .keep_alive(KEEP_ALIVE)
@@ -138,10 +151,10 @@ async fn run(
     match server {
         Ok(server) => {
             // The receiver waits in `start`; when it is gone there is nobody to serve for.
-            if started.send(Ok(server.handle())).is_ok() {
-                if let Err(error) = server.await {
-                    tracing::error!(%error, "the HTTP server failed");
-                }
+            if started.send(Ok(server.handle())).is_ok()
+                && let Err(error) = server.await
+            {
+                tracing::error!(%error, "the HTTP server failed");
             }
         }
         Err(error) => {
@@ -189,7 +202,10 @@ impl Drop for HttpHandle {
 
 /// The way of one request.
 async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
-    let Some(app) = http.app_data::<web::Data<App>>().map(|data| data.clone().into_inner()) else {
+    let Some(app) = http
+        .app_data::<web::Data<App>>()
+        .map(|data| data.clone().into_inner())
+    else {
         return reply::error(&HttpError::internal("the server has no state"));
     };
     let started = Instant::now();
@@ -198,8 +214,17 @@ async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
     let verb = Verb::of(http.method(), header(&http, "x-http-method-override"));
     let body_time = Rc::new(Cell::new(Duration::ZERO));
     let mut user = None;
-    let span = tracing::info_span!("request", id = id.as_str(), method = %http.method(), path = http.uri().path());
-    let way = Way { app: &app, live: &live, http: &http, verb, id: &id, body_time: &body_time, user: &mut user };
+    let span =
+        tracing::info_span!("request", id = id.as_str(), method = %http.method(), path = http.uri().path());
+    let way = Way {
+        app: &app,
+        live: &live,
+        http: &http,
+        verb,
+        id: &id,
+        body_time: &body_time,
+        user: &mut user,
+    };
     let mut payload = Some(payload);
     let mut outcome = way.go(&mut payload).instrument(span).await;
     if let (Err(error), Some(payload)) = (&mut outcome, payload) {
@@ -224,7 +249,11 @@ async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
     }
     let status = response.status().as_u16();
     let elapsed = started.elapsed();
-    app.counters.request(verb, status, u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+    app.counters.request(
+        verb,
+        status,
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+    );
     // The query is left out on purpose: it may carry what must not be in a log.
     tracing::info!(
         id = id.as_str(),
@@ -283,7 +312,11 @@ impl Way<'_> {
             return Ok(response);
         }
         let target = route(&segments);
-        let Identity { user, handler, cookie } = authenticate::identify(self.app, self.live, self.http).await?;
+        let Identity {
+            user,
+            handler,
+            cookie,
+        } = authenticate::identify(self.app, self.live, self.http).await?;
         self.user.clone_from(&user.name);
         let open = match &target {
             Target::Server("_up") => settings.chttpd.require_valid_user_except_for_up,
@@ -293,18 +326,18 @@ impl Way<'_> {
         if settings.chttpd.require_valid_user && user.name.is_none() && !open {
             return Err(HttpError::unauthorized("Authentication required."));
         }
-        let request = Request::new(
-            self.app.clone(),
-            settings.clone(),
-            self.http.clone(),
-            self.verb,
+        let request = Request {
+            app: self.app.clone(),
+            settings: settings.clone(),
+            http: self.http.clone(),
+            verb: self.verb,
             query,
             user,
             handler,
-            self.id.clone(),
-            payload.take(),
-            self.body_time.clone(),
-        );
+            id: self.id.clone(),
+            payload: RefCell::new(payload.take()),
+            body_time: self.body_time.clone(),
+        };
         let mut outcome = dispatch::dispatch(&request, target, &segments).await;
         *payload = request.take_payload();
         if let Some(cookie) = cookie {
@@ -326,9 +359,17 @@ fn policy(live: &Live) -> CorsPolicy {
         enabled: live.settings.chttpd.enable_cors,
         origins: cors.origins.clone(),
         credentials: cors.credentials,
-        headers: cors.headers.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        headers: cors
+            .headers
+            .iter()
+            .map(|name| name.to_ascii_lowercase())
+            .collect(),
         methods: cors.methods.clone(),
-        exposed_headers: cors.exposed_headers.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        exposed_headers: cors
+            .exposed_headers
+            .iter()
+            .map(|name| name.to_ascii_lowercase())
+            .collect(),
         max_age: cors.max_age,
     }
 }
@@ -356,7 +397,9 @@ fn add_cors(http: &HttpRequest, live: &Live, response: &mut HttpResponse) {
     if !live.settings.chttpd.enable_cors || response.headers().contains_key("access-control-allow-origin") {
         return;
     }
-    let Some(origin) = known_header(http, ORIGIN) else { return };
+    let Some(origin) = known_header(http, ORIGIN) else {
+        return;
+    };
     if response.status().as_u16() == 204 && http.method().as_str() == "OPTIONS" {
         // A refused preflight must not look like a granted one.
         return;

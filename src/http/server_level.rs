@@ -109,7 +109,11 @@ fn select(names: Vec<String>, query: &AllDocsQuery) -> Vec<String> {
         IdKey::Id(key) => name.cmp(key),
         IdKey::Other(_) => std::cmp::Ordering::Greater,
     };
-    let (low, high) = if query.descending { (&query.end_key, &query.start_key) } else { (&query.start_key, &query.end_key) };
+    let (low, high) = if query.descending {
+        (&query.end_key, &query.start_key)
+    } else {
+        (&query.start_key, &query.end_key)
+    };
     let inside = |name: &String| {
         let above = low.as_ref().is_none_or(|key| match order(name, key) {
             std::cmp::Ordering::Equal => !query.descending || query.inclusive_end,
@@ -176,7 +180,11 @@ async fn dbs_info(request: &Request) -> Handled {
         for key in keys {
             match key {
                 Value::String(name) => names.push(name.clone()),
-                _ => return Err(HttpError::bad_request("`keys` member must be an array of database names.")),
+                _ => {
+                    return Err(HttpError::bad_request(
+                        "`keys` member must be an array of database names.",
+                    ));
+                }
             }
         }
         return Ok(info_stream(request, names, true));
@@ -200,7 +208,12 @@ fn info_stream(request: &Request, names: Vec<String>, tell_missing: bool) -> Htt
         first: bool,
         ended: bool,
     }
-    let state = State { app: request.app.clone(), names: names.into_iter(), first: true, ended: false };
+    let state = State {
+        app: request.app.clone(),
+        names: names.into_iter(),
+        first: true,
+        ended: false,
+    };
     let rows = stream::try_unfold(state, move |mut state| async move {
         if state.ended {
             return Ok(None);
@@ -248,7 +261,10 @@ fn info_stream(request: &Request, names: Vec<String>, tell_missing: bool) -> Htt
 fn membership(request: &Request) -> Handled {
     request.allow("GET,HEAD")?;
     let name = request.app.coordinator.node_name().to_string();
-    Ok(reply::json_value(200, &json!({"all_nodes": [name], "cluster_nodes": [name]})))
+    Ok(reply::json_value(
+        200,
+        &json!({"all_nodes": [name], "cluster_nodes": [name]}),
+    ))
 }
 
 fn utils(request: &Request, segments: &Segments<'_>) -> Handled {
@@ -317,9 +333,15 @@ mod tests {
     fn ranges_of_names() {
         assert_eq!(selected(""), "abcd");
         assert_eq!(selected("startkey=%22b%22&endkey=%22c%22"), "bc");
-        assert_eq!(selected("startkey=%22b%22&endkey=%22c%22&inclusive_end=false"), "b");
+        assert_eq!(
+            selected("startkey=%22b%22&endkey=%22c%22&inclusive_end=false"),
+            "b"
+        );
         assert_eq!(selected("descending=true&startkey=%22c%22&endkey=%22b%22"), "cb");
-        assert_eq!(selected("descending=true&startkey=%22c%22&endkey=%22b%22&inclusive_end=false"), "c");
+        assert_eq!(
+            selected("descending=true&startkey=%22c%22&endkey=%22b%22&inclusive_end=false"),
+            "c"
+        );
         assert_eq!(selected("limit=2&skip=1"), "bc");
         assert_eq!(selected("key=%22c%22"), "c");
         assert_eq!(selected("endkey={}"), "");

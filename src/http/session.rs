@@ -42,7 +42,10 @@ fn who(request: &Request) -> Handled {
     if let Some(handler) = request.handler {
         info.insert("authenticated".to_owned(), Value::from(handler));
     }
-    Ok(reply::json_value(200, &json!({"ok": true, "userCtx": request.user.to_json(), "info": info})))
+    Ok(reply::json_value(
+        200,
+        &json!({"ok": true, "userCtx": request.user.to_json(), "info": info}),
+    ))
 }
 
 /// The members of a login, from JSON or from a form.
@@ -60,7 +63,10 @@ async fn login_members(request: &Request) -> Result<BTreeMap<String, String>, Ht
     if media.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         let text = std::str::from_utf8(&body).map_err(|_| HttpError::bad_request("invalid form"))?;
         let form = Query::parse(text)?;
-        return Ok(form.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
+        return Ok(form
+            .iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect());
     }
     Err(HttpError::new(
         415,
@@ -74,14 +80,23 @@ async fn log_in_with_cookie(request: &Request) -> Handled {
     let members = login_members(request).await?;
     let name = match (members.get("name"), members.get("username")) {
         (Some(one), Some(other)) if one != other => {
-            return Err(HttpError::bad_request("request body contains different usernames"));
+            return Err(HttpError::bad_request(
+                "request body contains different usernames",
+            ));
         }
         (Some(name), _) | (None, Some(name)) => name.clone(),
         (None, None) => return Err(HttpError::bad_request("request body must contain a username")),
     };
     let password = members.get("password").cloned().unwrap_or_default().into_bytes();
     let live = Live::now(&request.app.config);
-    let account = match log_in(&request.app, &live, Credentials { name, password }, peer(&request.http)).await {
+    let account = match log_in(
+        &request.app,
+        &live,
+        Credentials { name, password },
+        peer(&request.http),
+    )
+    .await
+    {
         Ok(account) => account,
         Err(error) if error.status == 401 => {
             let cookie = policy.clear_cookie(false);
@@ -97,8 +112,10 @@ async fn log_in_with_cookie(request: &Request) -> Handled {
     if let Some(page) = request.query.get("next") {
         return Ok(redirect(request, page, &cookie));
     }
-    let mut response =
-        reply::json_value(200, &json!({"ok": true, "name": account.user.name, "roles": account.user.roles}));
+    let mut response = reply::json_value(
+        200,
+        &json!({"ok": true, "name": account.user.name, "roles": account.user.roles}),
+    );
     reply::set(response.headers_mut(), "set-cookie", &cookie);
     Ok(response)
 }
@@ -115,7 +132,11 @@ fn log_out(request: &Request) -> Handled {
 
 /// 302 to a page of this server. Only its path counts, so that nobody is sent elsewhere.
 fn redirect(request: &Request, page: &str, cookie: &str) -> HttpResponse {
-    let path = if page.starts_with('/') && !page.starts_with("//") { page } else { "/" };
+    let path = if page.starts_with('/') && !page.starts_with("//") {
+        page
+    } else {
+        "/"
+    };
     let mut response = reply::bare(302, Bytes::new());
     reply::set_location(&mut response, &format!("{}{path}", request.origin()));
     reply::set(response.headers_mut(), "set-cookie", cookie);

@@ -31,7 +31,10 @@ const STATUS_CODES: &[(u16, &str)] = &[
     (413, "number of HTTP 413 Request Entity Too Long responses"),
     (414, "number of HTTP 414 Request URI Too Long responses"),
     (415, "number of HTTP 415 Unsupported Media Type responses"),
-    (416, "number of HTTP 416 Requested Range Not Satisfiable responses"),
+    (
+        416,
+        "number of HTTP 416 Requested Range Not Satisfiable responses",
+    ),
     (417, "number of HTTP 417 Expectation Failed responses"),
     (500, "number of HTTP 500 Internal Server Error responses"),
     (501, "number of HTTP 501 Not Implemented responses"),
@@ -86,7 +89,11 @@ impl HttpCounters {
             Verb::Put => "PUT",
             Verb::Other => "",
         };
-        if let Some(counter) = METHODS.iter().position(|method| *method == name).and_then(|at| self.methods.get(at)) {
+        if let Some(counter) = METHODS
+            .iter()
+            .position(|method| *method == name)
+            .and_then(|at| self.methods.get(at))
+        {
             add(counter);
         }
         let at = STATUS_CODES.iter().position(|(code, _)| *code == status);
@@ -109,21 +116,57 @@ impl HttpCounters {
 
     fn write(&self, tree: &mut Map<String, Value>) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        put(tree, &["couchdb", "httpd", "requests"], "counter", read(&self.requests), "number of HTTP requests");
+        put(
+            tree,
+            &["couchdb", "httpd", "requests"],
+            "counter",
+            read(&self.requests),
+            "number of HTTP requests",
+        );
         let bulk = read(&self.bulk_requests);
-        put(tree, &["couchdb", "httpd", "bulk_requests"], "counter", bulk, "number of bulk requests");
+        put(
+            tree,
+            &["couchdb", "httpd", "bulk_requests"],
+            "counter",
+            bulk,
+            "number of bulk requests",
+        );
         let clients = read(&self.changes_clients);
         let text = "number of clients for continuous _changes";
-        put(tree, &["couchdb", "httpd", "clients_requesting_changes"], "counter", clients, text);
+        put(
+            tree,
+            &["couchdb", "httpd", "clients_requesting_changes"],
+            "counter",
+            clients,
+            text,
+        );
         for (method, counter) in METHODS.iter().zip(&self.methods) {
             let text = format!("number of HTTP {method} requests");
-            put(tree, &["couchdb", "httpd_request_methods", method], "counter", read(counter), &text);
+            put(
+                tree,
+                &["couchdb", "httpd_request_methods", method],
+                "counter",
+                read(counter),
+                &text,
+            );
         }
         for ((code, text), counter) in STATUS_CODES.iter().zip(&self.statuses) {
-            put(tree, &["couchdb", "httpd_status_codes", &code.to_string()], "counter", read(counter), text);
+            put(
+                tree,
+                &["couchdb", "httpd_status_codes", &code.to_string()],
+                "counter",
+                read(counter),
+                text,
+            );
         }
         let slowest = read(&self.slowest_ms);
-        put(tree, &["settee", "slowest_request"], "gauge", slowest, "milliseconds of the slowest HTTP request");
+        put(
+            tree,
+            &["settee", "slowest_request"],
+            "gauge",
+            slowest,
+            "milliseconds of the slowest HTTP request",
+        );
     }
 }
 
@@ -139,16 +182,23 @@ impl Drop for ChangesClient {
 
 /// Puts one number into the tree of names.
 fn put(tree: &mut Map<String, Value>, path: &[&str], kind: &str, value: u64, description: &str) {
-    let Some((last, parents)) = path.split_last() else { return };
+    let Some((last, parents)) = path.split_last() else {
+        return;
+    };
     let mut at = tree;
     for name in parents {
-        let next = at.entry((*name).to_owned()).or_insert_with(|| Value::Object(Map::new()));
+        let next = at
+            .entry((*name).to_owned())
+            .or_insert_with(|| Value::Object(Map::new()));
         match next {
             Value::Object(members) => at = members,
             _ => return,
         }
     }
-    at.insert((*last).to_owned(), json!({"value": value, "type": kind, "desc": description}));
+    at.insert(
+        (*last).to_owned(),
+        json!({"value": value, "type": kind, "desc": description}),
+    );
 }
 
 /// Handles `_node/{name}/_stats` and the paths below it.
@@ -160,13 +210,33 @@ pub fn stats(request: &Request, segments: &Segments<'_>) -> Handled {
     }
     let cache = request.app.coordinator.cache().info();
     let path = |name| ["couchdb", "bt_engine_cache", name];
-    put(&mut tree, &path("hits"), "counter", cache.hits, "number of bt_engine cache hits");
-    put(&mut tree, &path("misses"), "counter", cache.misses, "number of bt_engine cache misses");
-    put(&mut tree, &path("full"), "counter", cache.full, "number of times bt_engine cache was full");
+    put(
+        &mut tree,
+        &path("hits"),
+        "counter",
+        cache.hits,
+        "number of bt_engine cache hits",
+    );
+    put(
+        &mut tree,
+        &path("misses"),
+        "counter",
+        cache.misses,
+        "number of bt_engine cache misses",
+    );
+    put(
+        &mut tree,
+        &path("full"),
+        "counter",
+        cache.full,
+        "number of times bt_engine cache was full",
+    );
     request.app.counters.write(&mut tree);
     let mut value = &Value::Object(tree);
     for index in 3..segments.len() {
-        let name = segments.text(index).ok_or_else(|| HttpError::not_found("missing"))?;
+        let name = segments
+            .text(index)
+            .ok_or_else(|| HttpError::not_found("missing"))?;
         value = value.get(name).unwrap_or(&Value::Null);
     }
     Ok(reply::json_value(200, value))

@@ -2,19 +2,28 @@
 
 /// Names of the server level.
 pub const SERVER: &[(&str, &str)] = &[
-    ("_cluster_setup", "cluster setup over HTTP is not implemented; settings are read from ini files"),
+    (
+        "_cluster_setup",
+        "cluster setup over HTTP is not implemented; settings are read from ini files",
+    ),
     ("_db_updates", "the feed of database updates is not implemented"),
     ("_replicate", "the replicator is not implemented"),
     ("_scheduler", "the replicator is not implemented"),
     ("_reshard", "resharding is not implemented"),
     ("_search_analyze", "full text search is not implemented"),
     ("_nouveau_analyze", "full text search is not implemented"),
-    ("_reload_query_servers", "JavaScript query servers are not implemented"),
+    (
+        "_reload_query_servers",
+        "JavaScript query servers are not implemented",
+    ),
 ];
 
 /// Names below `_node/{name}`.
 pub const NODE: &[(&str, &str)] = &[
-    ("_prometheus", "the Prometheus format is not implemented; use _stats"),
+    (
+        "_prometheus",
+        "the Prometheus format is not implemented; use _stats",
+    ),
     ("_smoosh", "automatic compaction is not implemented"),
     ("_restart", "restarting over HTTP is not implemented"),
 ];
@@ -52,7 +61,10 @@ pub const DESIGN: &[(&str, &str)] = &[
 ];
 
 fn look_up(table: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
-    table.iter().find(|(known, _)| *known == name).map(|(_, reason)| *reason)
+    table
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, reason)| *reason)
 }
 
 /// Why a name of the server level is not there.

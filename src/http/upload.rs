@@ -18,7 +18,10 @@ use super::{body, document, users};
 /// 400 for one that begins with an underscore.
 pub fn check_name(name: &str) -> Result<(), HttpError> {
     if name.starts_with('_') {
-        return Err(DocError::AttachmentNameUnderscore { name: name.to_owned() }.into());
+        return Err(DocError::AttachmentNameUnderscore {
+            name: name.to_owned(),
+        }
+        .into());
     }
     Ok(())
 }
@@ -54,8 +57,14 @@ where
     S: Stream<Item = Result<Bytes, HttpError>> + Unpin,
 {
     let missing = || HttpError::bad_request("malformed multipart body: no document in it");
-    reader.next_part().await?.ok_or_else(missing)?;
-    let json = Bytes::from(reader.part_bytes(request.settings.chttpd.max_http_request_size).await?);
+    if !reader.next_part().await? {
+        return Err(missing());
+    }
+    let json = Bytes::from(
+        reader
+            .part_bytes(request.settings.chttpd.max_http_request_size)
+            .await?,
+    );
     let json = users::before_write(request, db, id, json).await?;
     let mut edit = body::parse_at(request, &json, id)?;
     document::settle_rev(request, &mut edit)?;
@@ -67,11 +76,15 @@ where
     for att in &mut edit.atts {
         if matches!(att.data, AttData::Follows { .. }) {
             let stored = attachment(request, db, id, att, reader).await?;
-            let revpos = if options.new_edits { new_revpos } else { att.revpos.unwrap_or(new_revpos) };
+            let revpos = if options.new_edits {
+                new_revpos
+            } else {
+                att.revpos.unwrap_or(new_revpos)
+            };
             *att = EditAttachment::stored(Attachment { revpos, ..stored });
         }
     }
-    while reader.next_part().await?.is_some() {}
+    while reader.next_part().await? {}
     reader.drain().await?;
     Ok(edit)
 }
@@ -88,12 +101,19 @@ where
     S: Stream<Item = Result<Bytes, HttpError>> + Unpin,
 {
     use md5::{Digest, Md5};
-    if reader.next_part().await?.is_none() {
-        return Err(HttpError::bad_request(format!("malformed multipart body: attachment {} is missing", att.name)));
+    if !reader.next_part().await? {
+        return Err(HttpError::bad_request(format!(
+            "malformed multipart body: attachment {} is missing",
+            att.name
+        )));
     }
     let announced = att.announced();
     let gzip = att.encoding == Encoding::Gzip;
-    let mut sink = request.app.coordinator.attachment_sink(db, id, &att.name, &att.content_type, gzip).await?;
+    let mut sink = request
+        .app
+        .coordinator
+        .attachment_sink(db, id, &att.name, &att.content_type, gzip)
+        .await?;
     let max = request.settings.couchdb.max_attachment_size.get();
     let mut md5 = announced.digest.map(|_| Md5::new());
     let mut taken = 0u64;
@@ -116,7 +136,10 @@ where
     if let (Some(md5), Some(digest)) = (md5, announced.digest) {
         let received: [u8; 16] = md5.finalize().into();
         if received != digest {
-            return Err(DocError::Md5Mismatch { name: att.name.clone() }.into());
+            return Err(DocError::Md5Mismatch {
+                name: att.name.clone(),
+            }
+            .into());
         }
     }
     let mut stored = sink.finish().await?;

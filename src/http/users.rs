@@ -38,11 +38,18 @@ pub fn check_read(request: &Request, db: &DbName, id: &DocId) -> Result<(), Http
 ///
 /// # Errors
 /// 403 for a document that is no user's.
-pub async fn before_write(request: &Request, db: &DbName, id: &DocId, json: Bytes) -> Result<Bytes, HttpError> {
+pub async fn before_write(
+    request: &Request,
+    db: &DbName,
+    id: &DocId,
+    json: Bytes,
+) -> Result<Bytes, HttpError> {
     if !is_users_db(request, db) || id.is_local() || id.is_design() {
         return Ok(json);
     }
-    let Ok(Value::Object(doc)) = serde_json::from_slice(&json) else { return Ok(json) };
+    let Ok(Value::Object(doc)) = serde_json::from_slice(&json) else {
+        return Ok(json);
+    };
     let doc = ready(request, id.as_str(), doc).await?;
     Ok(Bytes::from(Value::Object(doc).to_string()))
 }
@@ -55,11 +62,17 @@ pub async fn before_bulk(request: &Request, db: &DbName, json: Bytes) -> Result<
     if !is_users_db(request, db) {
         return Ok(json);
     }
-    let Ok(Value::Object(mut body)) = serde_json::from_slice(&json) else { return Ok(json) };
+    let Ok(Value::Object(mut body)) = serde_json::from_slice(&json) else {
+        return Ok(json);
+    };
     if let Some(Value::Array(docs)) = body.get_mut("docs") {
         for doc in docs {
             let Value::Object(members) = doc else { continue };
-            let id = members.get("_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let id = members
+                .get("_id")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned();
             if !id.starts_with('_') {
                 let taken = std::mem::take(members);
                 *members = ready(request, &id, taken).await?;
@@ -69,11 +82,20 @@ pub async fn before_bulk(request: &Request, db: &DbName, json: Bytes) -> Result<
     Ok(Bytes::from(Value::Object(body).to_string()))
 }
 
-async fn ready(request: &Request, id: &str, mut doc: Map<String, Value>) -> Result<Map<String, Value>, HttpError> {
+async fn ready(
+    request: &Request,
+    id: &str,
+    mut doc: Map<String, Value>,
+) -> Result<Map<String, Value>, HttpError> {
     if doc.get("_deleted") == Some(&Value::Bool(true)) {
         return Ok(doc);
     }
-    validate(id, &doc, request.user.is_server_admin(), request.user.name.as_deref())?;
+    validate(
+        id,
+        &doc,
+        request.user.is_server_admin(),
+        request.user.name.as_deref(),
+    )?;
     let policy = HashPolicy::from(&*request.settings);
     if doc.get("password").is_none_or(Value::is_null) {
         return Ok(doc);
@@ -88,12 +110,19 @@ async fn ready(request: &Request, id: &str, mut doc: Map<String, Value>) -> Resu
 }
 
 /// The rules of a user's document.
-fn validate(id: &str, doc: &Map<String, Value>, server_admin: bool, user: Option<&str>) -> Result<(), HttpError> {
+fn validate(
+    id: &str,
+    doc: &Map<String, Value>,
+    server_admin: bool,
+    user: Option<&str>,
+) -> Result<(), HttpError> {
     let forbidden = |reason: &'static str| Err(HttpError::forbidden(reason));
     if doc.get("type").and_then(Value::as_str) != Some("user") {
         return forbidden("doc.type must be user");
     }
-    let Some(name) = doc.get("name").and_then(Value::as_str) else { return forbidden("doc.name is required") };
+    let Some(name) = doc.get("name").and_then(Value::as_str) else {
+        return forbidden("doc.name is required");
+    };
     let roles = match doc.get("roles") {
         Some(Value::Array(roles)) => roles,
         Some(_) => return forbidden("doc.roles must be an array"),
@@ -140,16 +169,40 @@ mod tests {
     #[test]
     fn users_have_a_shape() {
         let id = "org.couchdb.user:joe";
-        assert_eq!(check(id, json!({"type": "user", "name": "joe", "roles": ["a", "_metrics"]})), Ok(()));
+        assert_eq!(
+            check(
+                id,
+                json!({"type": "user", "name": "joe", "roles": ["a", "_metrics"]})
+            ),
+            Ok(())
+        );
         let refused = |id: &str, doc| check(id, doc).expect_err("refused");
-        assert_eq!(refused(id, json!({"name": "joe", "roles": []})), "doc.type must be user");
-        assert_eq!(refused(id, json!({"type": "user", "roles": []})), "doc.name is required");
-        assert_eq!(refused(id, json!({"type": "user", "name": "joe", "roles": [1]})), "doc.roles can only contain strings");
+        assert_eq!(
+            refused(id, json!({"name": "joe", "roles": []})),
+            "doc.type must be user"
+        );
+        assert_eq!(
+            refused(id, json!({"type": "user", "roles": []})),
+            "doc.name is required"
+        );
+        assert_eq!(
+            refused(id, json!({"type": "user", "name": "joe", "roles": [1]})),
+            "doc.roles can only contain strings"
+        );
         let system = json!({"type": "user", "name": "joe", "roles": ["_admin"]});
-        assert_eq!(refused(id, system), "No system roles (starting with underscore) in users db.");
+        assert_eq!(
+            refused(id, system),
+            "No system roles (starting with underscore) in users db."
+        );
         let colon = json!({"type": "user", "name": "a:b", "roles": []});
-        assert_eq!(refused("org.couchdb.user:a:b", colon), "Character `:` is not allowed in usernames.");
+        assert_eq!(
+            refused("org.couchdb.user:a:b", colon),
+            "Character `:` is not allowed in usernames."
+        );
         let other = json!({"type": "user", "name": "ann", "roles": []});
-        assert_eq!(refused(id, other), "Doc ID must be of the form org.couchdb.user:name");
+        assert_eq!(
+            refused(id, other),
+            "Doc ID must be of the form org.couchdb.user:name"
+        );
     }
 }

@@ -83,16 +83,23 @@ mod tests {
     use crate::config::Settings;
 
     fn make(algorithm: UuidAlgorithm, count: usize) -> Vec<String> {
-        let settings = Uuids { algorithm, utc_id_suffix: "-n1".to_owned(), ..Settings::default().uuids };
+        let settings = Uuids {
+            algorithm,
+            utc_id_suffix: "-n1".to_owned(),
+            ..Settings::default().uuids
+        };
         let maker = UuidMaker::default();
         (0..count).map(|_| maker.one(&settings)).collect()
     }
 
     #[test]
     fn ids_are_32_lower_hex_digits_and_differ() {
-        for algorithm in
-            [UuidAlgorithm::UuidV7, UuidAlgorithm::Random, UuidAlgorithm::Sequential, UuidAlgorithm::UtcRandom]
-        {
+        for algorithm in [
+            UuidAlgorithm::UuidV7,
+            UuidAlgorithm::Random,
+            UuidAlgorithm::Sequential,
+            UuidAlgorithm::UtcRandom,
+        ] {
             let mut ids = make(algorithm, 5000);
             for id in &ids {
                 assert_eq!(id.len(), 32, "{algorithm:?}");
@@ -116,6 +123,10 @@ mod tests {
 
     #[test]
     fn utc_ids_end_with_the_suffix() {
-        assert!(make(UuidAlgorithm::UtcId, 3).iter().all(|id| id.len() == 17 && id.ends_with("-n1")));
+        assert!(
+            make(UuidAlgorithm::UtcId, 3)
+                .iter()
+                .all(|id| id.len() == 17 && id.ends_with("-n1"))
+        );
     }
 }
