@@ -253,7 +253,17 @@ mod tests {
         assert_eq!(prepare(&mut again, None).unwrap(), Prepared::default());
         assert!(logs_in(&again, "admin", &first.password));
         assert_eq!(again.settings().couchdb.uuid, stack.settings().couchdb.uuid);
-        assert_eq!(again.settings().chttpd_auth.secret.as_ref().unwrap().len(), 32);
+        assert_eq!(
+            again
+                .settings()
+                .chttpd_auth
+                .secret
+                .as_ref()
+                .unwrap()
+                .expose()
+                .len(),
+            32
+        );
         assert_eq!(fs::read_to_string(folder.path().join("local.ini")).unwrap(), text);
     }
 

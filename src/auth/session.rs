@@ -12,7 +12,7 @@ use sha1::Sha1;
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 use subtle::ConstantTimeEq;
 
-use crate::config::{HashAlgorithm, SameSite, Settings};
+use crate::config::{HashAlgorithm, SameSite, Secret, Settings};
 
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
@@ -71,22 +71,14 @@ pub struct Session {
 }
 
 /// How sessions are signed, how long they live, and what their cookies look like.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct SessionPolicy {
-    secret: String,
+    secret: Secret,
     algorithms: Vec<HashAlgorithm>,
     timeout: u64,
     persistent: bool,
     domain: Option<String>,
     same_site: Option<SameSite>,
-}
-
-impl std::fmt::Debug for SessionPolicy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionPolicy")
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
 }
 
 impl SessionPolicy {
@@ -168,7 +160,7 @@ impl SessionPolicy {
     }
 
     fn mac(&self, algorithm: HashAlgorithm, salt: &str, text: &str) -> Vec<u8> {
-        let key = [self.secret.as_bytes(), salt.as_bytes()].concat();
+        let key = [self.secret.expose().as_bytes(), salt.as_bytes()].concat();
         let text = text.as_bytes();
         match algorithm {
             HashAlgorithm::Sha => mac::<Hmac<Sha1>>(&key, text),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::kinds::{
     Bound, DefaultSecurity, FileCompression, FromSetting, FsyncOptions, HashAlgorithm, LogLevel,
-    MaintenanceMode, ReduceLimit, SameSite, UuidAlgorithm,
+    MaintenanceMode, ReduceLimit, SameSite, Secret, UuidAlgorithm,
 };
 use super::settings::{ConfigError, Group, Setting, group, groups, read_one, within};
 use super::table::ConfigTable;
@@ -132,7 +132,7 @@ group! {
     require_valid_user: bool = "false", "", "Refuse requests without a user.";
     require_valid_user_except_for_up: bool = "true", "", "Leave /_up open all the same; false in CouchDB.";
     admin_only_all_dbs: bool = "true", "", "Only server admins may list databases.";
-    enable_cors: bool = "false", "", "Answer browsers that come from other sites, as [cors] says.";
+    enable_cors: bool = "false", "", "Answer requests from pages of other sites, as the section cors says.";
     changes_timeout: u64 = "60000", "ms", "How long a waiting _changes request waits when it does not say.", |n| within(n, 1, 1 << 40);
     max_db_number_for_dbs_info_req: u64 = "100", "databases", "How many databases _dbs_info may ask for.";
     server_header_versions: bool = "true", "", "Tell versions in the Server header.";
@@ -155,7 +155,7 @@ group! {
 group! {
     /// `[chttpd_auth]`: sessions and password hashes.
     ChttpdAuth, "chttpd_auth", fallback Some("couch_httpd_auth");
-    secret: Option<String> = "", "", "The key of session cookies, made at the first start.";
+    secret: Option<Secret> = "", "", "The key of session cookies, made at the first start.";
     timeout: u64 = "600", "s", "How long a session lives without a request.", |n| within(n, 1, 1 << 32);
     allow_persistent_cookies: bool = "true", "", "Let browsers keep the session cookie when they close.";
     cookie_domain: Option<String> = "", "", "The domain that the session cookie is for.";

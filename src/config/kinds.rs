@@ -69,6 +69,31 @@ impl FromSetting for Option<String> {
     }
 }
 
+/// A text that logs and panics must not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text, for those who need it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("****")
+    }
+}
+
+impl FromSetting for Option<Secret> {
+    const KIND: &'static str = "text, or unset";
+
+    fn from_setting(text: &str) -> Result<Self, String> {
+        Ok((!text.is_empty()).then(|| Secret(text.to_owned())))
+    }
+}
+
 impl FromSetting for Option<PathBuf> {
     const KIND: &'static str = "path, or unset";
 

@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Runtime,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Layer {
     pub(super) kind: Kind,
     /// The path, for files; else a word.
@@ -184,7 +184,10 @@ pub(super) fn from_sets(sets: &[String]) -> Result<Sections, LoadError> {
             Some(((section, key), value)) if check_names(section, key).is_ok() && !value.is_empty() => {
                 layer.put(section, key, value);
             }
-            _ => return Err(LoadError::BadSet(set.clone())),
+            _ => {
+                let shown = set.split('=').next().unwrap_or_default();
+                return Err(LoadError::BadSet(shown.to_owned()));
+            }
         }
     }
     Ok(layer.sections)

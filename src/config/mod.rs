@@ -41,7 +41,7 @@ pub use groups::{
 };
 pub use kinds::{
     Bound, DefaultSecurity, FileCompression, FromSetting, FsyncOptions, HashAlgorithm, LogLevel,
-    MaintenanceMode, ReduceLimit, SameSite, UuidAlgorithm,
+    MaintenanceMode, ReduceLimit, SameSite, Secret, UuidAlgorithm,
 };
 pub use settings::{ConfigError, GROUPS, Group, Setting, Settings, default_ini, registry};
 pub use source::{IniDialect, LayerSource};

@@ -28,7 +28,7 @@ pub enum DefaultIni {
 }
 
 /// What to load.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct LoadOptions {
     /// The weakest layer.
     pub default_ini: DefaultIni,
@@ -43,6 +43,17 @@ pub struct LoadOptions {
     pub sets: Vec<String>,
 }
 
+impl fmt::Debug for LoadOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The environment and the arguments may hold secrets.
+        f.debug_struct("LoadOptions")
+            .field("default_ini", &self.default_ini)
+            .field("ini_files", &self.ini_files)
+            .field("data_dir", &self.data_dir)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Why the settings cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -54,8 +65,8 @@ pub enum LoadError {
         /// Why.
         source: io::Error,
     },
-    /// An argument that is not `SECTION/KEY=VALUE`.
-    #[error("{0:?} is not SECTION/KEY=VALUE")]
+    /// An argument that is not `SECTION/KEY=VALUE`; here up to its equals sign, for the rest may be a secret.
+    #[error("{0:?} does not begin a SECTION/KEY=VALUE")]
     BadSet(String),
     /// Values that are not accepted, all of them.
     #[error("{}", lines(.0))]
@@ -138,7 +149,7 @@ impl fmt::Debug for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |value: &Option<String>| match value {
             Some(_) if is_sensitive(&self.section, &self.key) => Some("****".to_owned()),
-            other => other.clone(),
+            shown => shown.clone(),
         };
         f.debug_struct("Change")
             .field("section", &self.section)
@@ -198,13 +209,22 @@ pub fn is_protected(section: &str) -> bool {
 }
 
 /// All layers, with the table and the typed settings that they give together.
-#[derive(Debug)]
 pub struct ConfigStack {
     options: LoadOptions,
     layers: Vec<Layer>,
     table: Arc<ConfigTable>,
     settings: Arc<Settings>,
     warnings: Vec<Warning>,
+}
+
+impl fmt::Debug for ConfigStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigStack")
+            .field("options", &self.options)
+            .field("table", &self.table)
+            .field("warnings", &self.warnings)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ConfigStack {
@@ -639,7 +659,7 @@ mod tests {
 
     #[test]
     fn containers_name_their_admin_in_the_environment() {
-        let config = ConfigStack::load(LoadOptions {
+        let mut config = ConfigStack::load(LoadOptions {
             env: vec![
                 ("COUCHDB_USER".into(), "Ada".into()),
                 ("COUCHDB_PASSWORD".into(), "p%=".into()),
@@ -649,8 +669,14 @@ mod tests {
         })
         .unwrap();
         assert_eq!(config.table().get("admins", "Ada"), Some("p%="));
-        assert_eq!(config.settings().chttpd_auth.secret.as_deref(), Some("s"));
-        let mut config = config;
+        assert_eq!(
+            config.settings().chttpd_auth.secret.as_ref().unwrap().expose(),
+            "s"
+        );
+        let shown = format!("{config:?} {:?}", config.settings());
+        let change = config.set("admins", "Bo", "q%=", Persist::No).unwrap();
+        assert!(!format!("{change:?}").contains("q%="));
+        assert!(shown.contains("Ada") && !shown.contains("p%="), "{shown}");
         assert!(matches!(
             config.set("a", "b", "c", Persist::Yes),
             Err(ChangeError::NoDataDir)

@@ -1,14 +1,16 @@
 //! The merged table of settings: a value that never changes once built.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use ::config::{Config, ConfigError as SourceError, ValueKind};
 
 use super::source::{LayerSource, merged_sections};
+use super::stack::is_sensitive;
 
 /// A value and where it came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The value, trimmed, never empty.
     pub value: String,
@@ -17,9 +19,20 @@ pub struct Entry {
 }
 
 /// All settings, merged. Share it as `Arc<ConfigTable>`; a change makes a new table.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConfigTable {
     sections: BTreeMap<String, BTreeMap<String, Entry>>,
+}
+
+impl fmt::Debug for ConfigTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.iter().map(|(section, key, entry)| {
+            let secret = is_sensitive(section, key);
+            let value = if secret { "****" } else { entry.value.as_str() };
+            ((section, key), value)
+        });
+        f.debug_map().entries(shown).finish()
+    }
 }
 
 impl ConfigTable {

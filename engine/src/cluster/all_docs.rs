@@ -208,6 +208,12 @@ impl AllDocsMerge {
         self.consumed.drain(..)
     }
 
+    /// Batches of one worker that are here and not used up: whether another should be asked for.
+    #[must_use]
+    pub fn buffered_batches(&self, worker: Worker) -> usize {
+        self.sources.get(worker).map_or(0, |source| source.batches.len())
+    }
+
     /// The rows that are here and not yet put out; a bound for what the merge holds.
     #[must_use]
     pub fn buffered_rows(&self) -> usize {

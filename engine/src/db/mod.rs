@@ -101,6 +101,24 @@ pub enum DbError {
     Doc(#[from] DocError),
 }
 
+impl DbError {
+    /// Whether the file system has no room left.
+    #[must_use]
+    pub fn is_storage_full(&self) -> bool {
+        let file = match self {
+            Self::File(file) | Self::Tree(TreeError::File(file)) => file,
+            _ => return false,
+        };
+        matches!(file, FileError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+    }
+
+    /// A failure of the file system that concerns a whole file.
+    #[must_use]
+    pub fn from_io(path: &std::path::Path, operation: &'static str, source: std::io::Error) -> Self {
+        Self::File(FileError::Io { path: path.into(), operation, pos: 0, source })
+    }
+}
+
 impl From<FileError> for DbError {
     fn from(error: FileError) -> Self {
         if error.is_would_block() { Self::WouldBlock } else { Self::File(error) }

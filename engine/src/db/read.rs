@@ -189,6 +189,17 @@ impl Snapshot {
         Ok(IdReduction::decode(&reduction)?.live)
     }
 
+    /// Live documents whose id is `id` or comes before it.
+    ///
+    /// # Errors
+    /// When the tree cannot be read.
+    pub fn count_docs_up_to(&self, id: &[u8], wait: Wait) -> Result<u64, DbError> {
+        let mut behind = Vec::new();
+        self.id_tree().reduce_after(&id_key(id), wait, &mut behind)?;
+        let behind = IdReduction::decode(&behind)?.live;
+        Ok(self.counts()?.live.saturating_sub(behind))
+    }
+
     /// The revision tree of a document.
     ///
     /// # Errors

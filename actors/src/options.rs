@@ -1,0 +1,102 @@
+//! Everything a node is started with, as values: files, clock, sizes and limits.
+
+use settee_engine::codec::compress::Compression;
+use settee_engine::ids::NodeName;
+use settee_engine::codec::checksum::ChecksumKind;
+use settee_engine::storage::vfs::{RealVfs, Vfs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// `[couchdb] default_security`: who may use a database that nobody has set up yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DefaultSecurity {
+    /// Only administrators.
+    #[default]
+    AdminOnly,
+    /// Everyone.
+    Everyone,
+    /// Only administrators for node-local databases, everyone for sharded ones.
+    AdminLocal,
+}
+
+/// Options of a node's actor tree; every field has CouchDB's default.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Name of the node, `name@host`.
+    pub name: NodeName,
+    /// Directory that holds `_dbs.couch`, `_nodes.couch` and `shards/`.
+    pub data_dir: PathBuf,
+    /// The file system.
+    pub vfs: Arc<dyn Vfs>,
+    /// Event loops; the number of cores by default.
+    pub arbiters: usize,
+    /// Threads for work that blocks or is long: commits, cold reads, folds.
+    pub blocking_threads: usize,
+    /// `[couchdb] file_compression`.
+    pub compression: Compression,
+    /// `[couchdb] write_xxhash_checksums`: xxHash or MD5.
+    pub checksum: ChecksumKind,
+    /// `[couchdb] btree_chunk_size` in bytes.
+    pub btree_chunk_size: usize,
+    /// `[couchdb] attachment_stream_buffer_size` in bytes.
+    pub stream_buffer: usize,
+    /// `[attachments] compression_level`.
+    pub attachment_level: u32,
+    /// `[attachments] compressible_types`.
+    pub compressible_types: String,
+    /// `[couchdb] find_header_read_count`, in blocks.
+    pub header_read_count: usize,
+    /// `[couchdb] max_dbs_open`.
+    pub max_dbs_open: usize,
+    /// `[couchdb] max_couch_server_shards`, capped by the number of cores.
+    pub server_shards: usize,
+    /// `[couchdb] default_security`.
+    pub default_security: DefaultSecurity,
+    /// `[bt_engine_cache] max_size` in bytes.
+    pub cache_bytes: usize,
+    /// `[bt_engine_cache] leave_percent`.
+    pub cache_leave_percent: u8,
+    /// `[bt_engine_cache] db_btree_cache_depth`.
+    pub cache_depth: u8,
+    /// `[cluster] q`.
+    pub q: u32,
+    /// `[cluster] n`.
+    pub n: u32,
+    /// `[fabric] request_timeout`.
+    pub request_timeout: Duration,
+    /// `[couchdb] changes_doc_ids_optimization_threshold`.
+    pub doc_ids_threshold: usize,
+}
+
+impl NodeOptions {
+    /// Defaults for a node of this name over this directory.
+    #[must_use]
+    pub fn new(name: NodeName, data_dir: impl Into<PathBuf>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Self {
+            name,
+            data_dir: data_dir.into(),
+            vfs: Arc::new(RealVfs),
+            arbiters: cores,
+            blocking_threads: (cores * 4).clamp(8, 64),
+            compression: Compression::default(),
+            checksum: ChecksumKind::Xxh3,
+            btree_chunk_size: 4096,
+            stream_buffer: 4096,
+            attachment_level: 8,
+            compressible_types: "text/*, application/javascript, application/json, application/xml".to_owned(),
+            header_read_count: 1024,
+            max_dbs_open: 500,
+            server_shards: cores.min(16),
+            default_security: DefaultSecurity::AdminOnly,
+            cache_bytes: 64 << 20,
+            cache_leave_percent: 30,
+            cache_depth: 3,
+            q: 2,
+            n: 3,
+            request_timeout: Duration::from_secs(60),
+            doc_ids_threshold: 1000,
+        }
+    }
+}
