@@ -8,6 +8,7 @@ use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, He
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use settee_actors::coordinator::{OpenDoc, OpenRevs, OpenedDoc};
+use settee_engine::doc::stream::Announced;
 use settee_engine::doc::{Attachment, DocEdit, DocError, EditAttachment, Encoding, RevPath};
 use settee_engine::ids::{DbName, DocId};
 
@@ -313,17 +314,12 @@ async fn put(request: &Request, db: &DbName, id: &DocId, name: &str) -> Handled 
         .header("content-type")
         .unwrap_or("application/octet-stream")
         .to_owned();
-    let mut sink = request
-        .app
-        .coordinator
-        .attachment_sink(db, id, name, &content_type, encoding == Encoding::Gzip)
-        .await?;
+    let announced = Announced { encoding, att_len: request.content_length()?, ..Announced::default() };
+    let mut sink = request.app.coordinator.attachment_sink(db, id, name, &content_type, announced).await?;
     let mut chunks = request.body_stream();
-    let mut taken = 0u64;
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
-        taken = taken.saturating_add(chunk.len() as u64);
-        if taken > max {
+        if sink.len().saturating_add(chunk.len() as u64) > max {
             return Err(HttpError::attachment_too_large(name.to_owned()));
         }
         sink.write(&chunk).await?;

@@ -28,6 +28,7 @@ impl From<DbError> for HttpError {
             DbError::NotFound(Missing::Deleted) => Self::not_found("deleted"),
             DbError::Conflict { .. } => Self::conflict(),
             DbError::Doc(error) => Self::from(error),
+            DbError::IllegalDocId(reason) => Self::new(400, "illegal_docid", reason),
             DbError::BadRequest(reason) => Self::bad_request(reason),
             DbError::MalformedSeq => malformed_since(),
             DbError::Corrupt { id, detail } => {

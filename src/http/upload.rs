@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::Stream;
 use settee_actors::coordinator::UpdateDocs;
-use settee_engine::doc::{AttData, Attachment, DocEdit, DocError, EditAttachment, Encoding};
+use settee_engine::doc::{AttData, Attachment, DocEdit, DocError, EditAttachment};
 use settee_engine::ids::{DbName, DocId};
 
 use super::error::HttpError;
@@ -100,7 +100,6 @@ async fn attachment<S>(
 where
     S: Stream<Item = Result<Bytes, HttpError>> + Unpin,
 {
-    use md5::{Digest, Md5};
     if !reader.next_part().await? {
         return Err(HttpError::bad_request(format!(
             "malformed multipart body: attachment {} is missing",
@@ -108,43 +107,20 @@ where
         )));
     }
     let announced = att.announced();
-    let gzip = att.encoding == Encoding::Gzip;
-    let mut sink = request
-        .app
-        .coordinator
-        .attachment_sink(db, id, &att.name, &att.content_type, gzip)
-        .await?;
+    let expected = announced.att_len;
+    let mut sink =
+        request.app.coordinator.attachment_sink(db, id, &att.name, &att.content_type, announced).await?;
     let max = request.settings.couchdb.max_attachment_size.get();
-    let mut md5 = announced.digest.map(|_| Md5::new());
-    let mut taken = 0u64;
     while let Some(chunk) = reader.part_chunk().await? {
-        taken = taken.saturating_add(chunk.len() as u64);
-        if announced.att_len.is_some_and(|length| taken > length) {
+        let taken = sink.len().saturating_add(chunk.len() as u64);
+        // Known before the end, so that nobody has to send the rest.
+        if expected.is_some_and(|length| taken > length) {
             return Err(DocError::AttachmentLonger.into());
         }
         if taken > max {
             return Err(HttpError::attachment_too_large(att.name.clone()));
         }
-        if let Some(md5) = &mut md5 {
-            md5.update(&chunk);
-        }
         sink.write(&chunk).await?;
     }
-    if announced.att_len.is_some_and(|length| taken < length) {
-        return Err(DocError::AttachmentShorter.into());
-    }
-    if let (Some(md5), Some(digest)) = (md5, announced.digest) {
-        let received: [u8; 16] = md5.finalize().into();
-        if received != digest {
-            return Err(DocError::Md5Mismatch {
-                name: att.name.clone(),
-            }
-            .into());
-        }
-    }
-    let mut stored = sink.finish().await?;
-    if let (true, Some(length)) = (gzip, announced.disk_len) {
-        stored.disk_len = length;
-    }
-    Ok(stored)
+    Ok(sink.finish().await?)
 }
