@@ -15,8 +15,9 @@ use super::exit::{Reason, guard};
 use super::link::{self, Signal, Watcher};
 use super::mailbox::{AnyProcess, Item, Mailbox, Ref};
 use super::observe::Snapshot;
+use super::options::{SpawnError, SpawnOptions};
 use super::pid::{MRef, Pid, TimerRef, unique};
-use super::system::{SpawnError, SpawnOptions, System};
+use super::system::System;
 use super::timers::Timers;
 
 /// A behaviour: one message enum, private state, callbacks that never block.

@@ -14,9 +14,9 @@ use super::clock::Clock;
 use super::exit::{Reason, guard};
 use super::link::Signal;
 use super::observe::Snapshot;
+use super::options::SpawnError;
 use super::pid::{Pid, TimerRef};
 use super::process::{Ctx, Info, Next, Process};
-use super::system::SpawnError;
 
 /// Why a supervisor did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
