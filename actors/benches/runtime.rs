@@ -4,11 +4,14 @@
 //! none of the runtime's guarantees: no bound, no deadline, no panic isolation, no links, no table.
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first surprise")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, Context, Handler, Message};
 use criterion::{Criterion, criterion_group, criterion_main};
-use settee_actors::runtime::{Ctx, Next, Process, Reason, Ref, ReplyTo, SpawnOptions, System, SystemOptions};
+use settee_actors::runtime::{
+    Ctx, Next, Process, RealClock, Reason, Ref, ReplyTo, SpawnOptions, System, SystemOptions,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
@@ -86,7 +89,8 @@ impl Stage {
     fn new() -> Stage {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let local = LocalSet::new();
-        let system = local.block_on(&runtime, async { System::local(SystemOptions::default()) });
+        let options = SystemOptions::default().clock(Arc::new(RealClock::new()));
+        let system = local.block_on(&runtime, async { System::local(options) });
         Stage {
             runtime,
             local,

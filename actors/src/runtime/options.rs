@@ -27,7 +27,7 @@ pub enum OnDrop {
 pub struct SystemOptions {
     /// A name for logs and threads.
     pub name: Arc<str>,
-    /// The clock.
+    /// The clock; by default the machine's for threaded systems, and tokio's for local ones.
     pub clock: Option<Arc<dyn Clock>>,
     /// Messages per turn, at least 1.
     pub quantum: u32,

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::blocking::{BlockingPool, PoolOptions};
-use super::clock::{Clock, RealClock};
+use super::clock::{Clock, RealClock, SimClock};
 use super::driver::{self, Executor, Threads};
 use super::exit::Reason;
 use super::groups::Groups;
@@ -159,13 +159,17 @@ impl System {
     }
 
     fn build(options: SystemOptions, executors: Vec<Executor>, threads: Option<Threads>) -> System {
+        let clock = options.clock.unwrap_or_else(|| match &threads {
+            Some(_) => Arc::new(RealClock::new()),
+            None => Arc::new(SimClock::default()),
+        });
         let inner = Arc::new(Inner {
             table: Table::new(),
             registry: Registry::default(),
             groups: Groups::default(),
             quantum: options.quantum.max(1),
             name: options.name,
-            clock: options.clock.unwrap_or_else(|| Arc::new(RealClock::new())),
+            clock,
             on_drop: options.on_drop,
             loads: executors.iter().map(|_| AtomicUsize::new(0)).collect(),
             executors,
