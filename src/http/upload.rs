@@ -108,8 +108,11 @@ where
     }
     let announced = att.announced();
     let expected = announced.att_len;
-    let mut sink =
-        request.app.coordinator.attachment_sink(db, id, &att.name, &att.content_type, announced).await?;
+    let mut sink = request
+        .app
+        .coordinator
+        .attachment_sink(db, id, &att.name, &att.content_type, announced)
+        .await?;
     let max = request.settings.couchdb.max_attachment_size.get();
     while let Some(chunk) = reader.part_chunk().await? {
         let taken = sink.len().saturating_add(chunk.len() as u64);
