@@ -63,6 +63,8 @@ impl Verb {
             "DELETE" => Self::Delete,
             "COPY" => Self::Copy,
             "OPTIONS" => Self::Options,
+            // nano sends COPY in lower case, which its HTTP client leaves as it is.
+            other if other.eq_ignore_ascii_case("COPY") => Self::Copy,
             _ => Self::Other,
         }
     }
