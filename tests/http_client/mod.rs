@@ -1,5 +1,7 @@
 //! A small blocking HTTP client for tests, which shows the bytes as they came.
 
+pub mod server;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
