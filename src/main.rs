@@ -1,3 +1,7 @@
 //! The `settee` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    settee::cli::run()
+}

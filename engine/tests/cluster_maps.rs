@@ -131,6 +131,66 @@ fn the_document_comes_back() {
     }
 }
 
+/// A document in the form that CouchDB writes, with the suffix as character codes.
+const DOCUMENT: &str = r#"{"_id":"mydb","_rev":"1-a",
+    "shard_suffix":[46,49,54,56,52,50,54,57,55,49,48],
+    "changelog":[["add","00000000-7fffffff","a@h"],["add","00000000-7fffffff","b@h"],["add","80000000-ffffffff","a@h"]],
+    "by_node":{"a@h":["00000000-7fffffff","80000000-ffffffff"],"b@h":["00000000-7fffffff"]},
+    "by_range":{"00000000-7fffffff":["b@h","a@h"],"80000000-ffffffff":["a@h"]},
+    "props":{"auto_purge":{"deleted_document_ttl":9}},"unknown":[1,2.5,null]}"#;
+
+#[test]
+fn the_document_is_read_as_couchdb_writes_it() {
+    let db = || DbName::new("mydb").unwrap();
+    let map = ShardMap::from_json(db(), DOCUMENT.as_bytes()).unwrap();
+    assert_eq!(
+        &**map.shards()[0].name(),
+        "shards/00000000-7fffffff/mydb.1684269710"
+    );
+    assert_eq!(map.shards()[0].nodes(), [node("b@h"), node("a@h")]);
+    // What this version does not know of the properties comes back.
+    let mut json = Vec::new();
+    settee_engine::codec::json::term_to_json(&map.to_term(), &mut json).unwrap();
+    let json = String::from_utf8(json).unwrap();
+    assert!(
+        json.contains(r#""props":{"auto_purge":{"deleted_document_ttl":9}}"#),
+        "{json}"
+    );
+    assert!(json.starts_with(r#"{"shard_suffix":[46,49,"#), "{json}");
+    assert_eq!(ShardMap::from_json(db(), json.as_bytes()), Ok(map));
+
+    let text = DOCUMENT.replace("[46,49,54,56,52,50,54,57,55,49,48]", "\".1684269710\"");
+    assert_eq!(
+        ShardMap::from_json(db(), text.as_bytes()).unwrap().suffix(),
+        ".1684269710"
+    );
+    // Where the two members differ, by_node counts.
+    let differs = DOCUMENT.replace(r#":["b@h","a@h"]"#, r#":["b@h"]"#);
+    let map = ShardMap::from_json(db(), differs.as_bytes()).unwrap();
+    assert_eq!(map.shards()[0].nodes(), [node("a@h"), node("b@h")]);
+}
+
+#[test]
+fn documents_that_describe_no_database_are_refused() {
+    let broken = [
+        ("\"by_node\"", "\"by_nobody\""),
+        ("\"00000000-7fffffff\"", "\"00000000-7ffffffe\""),
+        ("\"00000000-7fffffff\"", "\"7fffffff-00000000\""),
+        ("[46,49", "[47,49"),
+        ("[46,49", "[460,49"),
+        ("\"a@h\"", "\"nobody\""),
+        ("{\"auto_purge\"", "{\"hash\":[\"m\",\"f\",[]],\"auto_purge\""),
+        ("\"by_range\":{", "\"by_range\":[{"),
+    ];
+    for (from, to) in broken {
+        let text = DOCUMENT.replace(from, to);
+        assert!(
+            ShardMap::from_json(DbName::new("mydb").unwrap(), text.as_bytes()).is_err(),
+            "{from} as {to}"
+        );
+    }
+}
+
 /// Packed sequences that CouchDB has written, and their length as terms.
 const PACKED: &[&str] = &[
     "1-g1AAAAF9eJzLYWBg4MhgTmHgz8tPSTV0MDQy1zMAQsMcoARTIkOS_P___7MSGXAqSVIAkkn2IFUZzIkMuUAee5pRqnGiuXkKA2dpXkpqWmZeagpu_Q4g_fGEbEkAqaqH2sIItsXAyMjM2NgUUwdOU_JYgCRDA5ACGjQfn30QlQsgKvcTVnkAovI-YZUPICpBvs0CAN1eY_c",

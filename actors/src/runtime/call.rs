@@ -205,7 +205,6 @@ impl<R: Send + 'static> Answer<R> {
     pub async fn within(self, deadline: Duration) -> Result<R, CallError> {
         Pending {
             answer: self,
-            started: tokio::time::Instant::now(),
             deadline,
             yielded: false,
             sleep: None,
@@ -230,10 +229,9 @@ impl<R: Send + 'static> Answer<R> {
 /// An answer being waited for, with its deadline.
 ///
 /// The timer is armed only at the second poll: a peer on the same thread has answered by then, and arming a timer costs
-/// more than the whole exchange.
+/// more than the whole exchange. So the deadline counts from the caller's next turn.
 pub(crate) struct Pending<R> {
     answer: Answer<R>,
-    started: tokio::time::Instant,
     deadline: Duration,
     yielded: bool,
     sleep: Option<Pin<Box<Sleep>>>,
@@ -252,10 +250,10 @@ impl<R: Send + 'static> Future for Pending<R> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let at = this.started + this.deadline;
+        let deadline = this.deadline;
         let sleep = this
             .sleep
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(deadline)));
         sleep.as_mut().poll(cx).map(|()| Err(CallError::Timeout))
     }
 }
@@ -273,6 +271,10 @@ pub(crate) fn block_on_until<F: Future>(future: F, deadline: Duration) -> Option
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut cx = Context::from_waker(&waker);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a thread outside the system waits in real time"
+    )]
     let started = Instant::now();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {

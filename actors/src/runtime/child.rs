@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mailbox::Ref;
+use super::options::{SpawnError, SpawnOptions};
 use super::pid::Pid;
 use super::process::Process;
 use super::supervisor::Supervisor;
-use super::system::{SpawnError, SpawnOptions, System};
+use super::system::System;
 
 /// Restarts that a supervisor makes within [`DEFAULT_PERIOD`] before it gives up.
 pub const DEFAULT_INTENSITY: u32 = 3;

@@ -18,15 +18,17 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The machine's time. Its monotonic half is tokio's, and so stands still where tokio's is paused.
+/// The machine's time, whatever tokio's does; what a threaded system uses by default.
 pub struct RealClock {
-    base: Instant,
+    base: std::time::Instant,
 }
 
 impl RealClock {
     /// A clock whose monotonic time begins now.
     pub fn new() -> RealClock {
-        RealClock { base: Instant::now() }
+        RealClock {
+            base: std::time::Instant::now(),
+        }
     }
 }
 
@@ -41,12 +43,18 @@ impl Clock for RealClock {
         self.base.elapsed()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this is the real clock")]
     fn now_unix_micros(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
+        wall_micros()
     }
 }
 
+fn wall_micros() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
+}
+
 /// Simulated time: both halves follow tokio's time from a chosen start, so a paused or simulated run is reproducible.
+/// What a local system uses by default, from the present on.
 pub struct SimClock {
     base: Instant,
     unix_micros: u64,
@@ -59,6 +67,12 @@ impl SimClock {
             base: Instant::now(),
             unix_micros,
         }
+    }
+}
+
+impl Default for SimClock {
+    fn default() -> Self {
+        SimClock::starting_at(wall_micros())
     }
 }
 

@@ -153,36 +153,28 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// The next piece of work, control first.
+    /// The next piece of work, control first. If there is none, leaves `waker` (where one is given) to be woken for more.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<Item<M>> {
-        let item = {
-            let mut lanes = self.lanes.lock();
-            if let Some(signal) = lanes.control.pop_front() {
-                return Some(Item::Control(signal));
+    pub(crate) fn pop(&self, waker: Option<&Waker>) -> Option<Item<M>> {
+        let mut lanes = self.lanes.lock();
+        if let Some(signal) = lanes.control.pop_front() {
+            return Some(Item::Control(signal));
+        }
+        let Some(msg) = lanes.user.pop_front() else {
+            if let Some(waker) = waker {
+                // An idle process gives a grown queue back.
+                if lanes.user.capacity() > IDLE_CAPACITY {
+                    lanes.user.shrink_to(IDLE_CAPACITY);
+                }
+                lanes.waker = Some(waker.clone());
             }
-            lanes.user.pop_front()
+            return None;
         };
-        if let Some(room) = &self.room
-            && item.is_some()
-        {
+        drop(lanes);
+        if let Some(room) = &self.room {
             room.notify_one();
         }
-        item.map(Item::User)
-    }
-
-    /// Leaves the waker and returns true if there is nothing to do.
-    pub(crate) fn park(&self, waker: &Waker) -> bool {
-        let mut lanes = self.lanes.lock();
-        if !lanes.control.is_empty() || !lanes.user.is_empty() {
-            return false;
-        }
-        // An idle process gives a grown queue back.
-        if lanes.user.capacity() > IDLE_CAPACITY {
-            lanes.user.shrink_to(IDLE_CAPACITY);
-        }
-        lanes.waker = Some(waker.clone());
-        true
+        Some(Item::User(msg))
     }
 
     /// Closes the mailbox; what was queued is dropped, outside the lock.
@@ -370,6 +362,10 @@ impl<M: Send + 'static> Ref<M> {
         if in_turn() {
             tracing::warn!(callee = %self.pid(), "blocking call inside a process or a job");
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a thread outside the system waits in real time"
+        )]
         let started = std::time::Instant::now();
         let (reply_to, answer) = ReplyTo::pair();
         match block_on_until(self.mailbox.push_waiting(make(reply_to)), deadline) {

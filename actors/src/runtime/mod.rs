@@ -14,6 +14,7 @@ mod groups;
 mod link;
 mod mailbox;
 mod observe;
+mod options;
 mod pid;
 pub mod probe;
 mod process;
@@ -33,10 +34,11 @@ pub use clock::{Clock, ManualClock, RealClock, SimClock};
 pub use exit::Reason;
 pub use mailbox::{DEFAULT_CAPACITY, MailboxOptions, Policy, Ref};
 pub use observe::{ProcessInfo, Snapshot, Tree, TreeNode};
+pub use options::{
+    DEFAULT_QUANTUM, OnDrop, Placement, RegisterError, SpawnError, SpawnOptions, SystemOptions,
+};
 pub use pid::{MRef, Pid, TimerRef};
 pub use process::{Ctx, Info, Next, Process};
 pub use registry::Name;
 pub use supervisor::{ChildReply, Supervisor, SupervisorError, SupervisorMsg};
-pub use system::{
-    DEFAULT_QUANTUM, OnDrop, Placement, RegisterError, SpawnError, SpawnOptions, System, SystemOptions,
-};
+pub use system::System;

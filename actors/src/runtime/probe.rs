@@ -6,9 +6,10 @@ use tokio::sync::mpsc;
 
 use super::exit::Reason;
 use super::mailbox::Ref;
+use super::options::{SpawnError, SpawnOptions};
 use super::pid::Pid;
 use super::process::{Ctx, Info, Next, Process};
-use super::system::{SpawnError, SpawnOptions, System};
+use super::system::System;
 
 /// Events a probe keeps for its test; more make it end with an error, so that a forgotten probe cannot eat memory.
 const PROBE_QUEUE: usize = 65_536;

@@ -15,8 +15,9 @@ use super::exit::{Reason, guard};
 use super::link::{self, Signal, Watcher};
 use super::mailbox::{AnyProcess, Item, Mailbox, Ref};
 use super::observe::Snapshot;
+use super::options::{SpawnError, SpawnOptions};
 use super::pid::{MRef, Pid, TimerRef, unique};
-use super::system::{SpawnError, SpawnOptions, System};
+use super::system::System;
 use super::timers::Timers;
 
 /// A behaviour: one message enum, private state, callbacks that never block.
@@ -392,7 +393,11 @@ impl<P: Process> Runner<P> {
         let stop = turn.run(state, ctx, cx);
         let core = ctx.core();
         if turn.handled > 0 {
-            core.handled.fetch_add(turn.handled, Ordering::Relaxed);
+            // Only the process itself writes here, so that no read-modify-write is needed.
+            core.handled.store(
+                core.handled.load(Ordering::Relaxed) + turn.handled,
+                Ordering::Relaxed,
+            );
         }
         if turn.marked && turn.budget > 0 {
             core.busy_since.store(0, Ordering::Relaxed);
@@ -479,7 +484,14 @@ impl Turn {
                 return Some(reason);
             }
             while self.budget > 0 {
-                let Some(item) = ctx.me.mailbox.pop() else { break };
+                // New timers and futures have to be polled before this process may rest.
+                let waker = (!ctx.fresh_work).then(|| cx.waker());
+                let Some(item) = ctx.me.mailbox.pop(waker) else {
+                    if waker.is_some() {
+                        return None;
+                    }
+                    break;
+                };
                 self.mark(ctx);
                 self.budget -= 1;
                 let next = match item {
@@ -495,9 +507,6 @@ impl Turn {
             }
             if self.budget == 0 {
                 cx.waker().wake_by_ref();
-                return None;
-            }
-            if !ctx.fresh_work && ctx.me.mailbox.park(cx.waker()) {
                 return None;
             }
         }

@@ -14,9 +14,9 @@ use super::clock::Clock;
 use super::exit::{Reason, guard};
 use super::link::Signal;
 use super::observe::Snapshot;
+use super::options::SpawnError;
 use super::pid::{Pid, TimerRef};
 use super::process::{Ctx, Info, Next, Process};
-use super::system::SpawnError;
 
 /// Why a supervisor did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -181,7 +181,9 @@ impl Process for Supervisor {
 
     fn handle_info(&mut self, info: Info, ctx: &mut Ctx<Self>) -> Next {
         match info {
-            Info::Exit { from, reason } if self.by_pid.contains_key(&from) => self.child_ended(from, reason),
+            Info::Exit { from, reason } if self.by_pid.contains_key(&from) => {
+                self.child_ended(from, reason, ctx)
+            }
             Info::Exit {
                 from: Pid::OUTSIDE,
                 reason,
@@ -382,11 +384,10 @@ impl Supervisor {
         if let Some(reply_to) = child.on_start.take() {
             reply_to.reply(Err(error));
             self.forget(key);
-        } else if self.ending.is_some() {
         } else if !self.complete {
             let reason = Reason::error(format_args!("child {:?}: {error}", child.spec.id));
             self.end_with(reason);
-        } else {
+        } else if self.ending.is_none() {
             // A restart that fails counts as the next death, so that a broken child uses the intensity up.
             self.restart(key);
         }
@@ -439,12 +440,15 @@ impl Supervisor {
         }
     }
 
-    fn child_ended(&mut self, pid: Pid, reason: Reason) {
+    fn child_ended(&mut self, pid: Pid, reason: Reason, ctx: &mut Ctx<Self>) {
         let Some(key) = self.by_pid.remove(&pid) else {
             return;
         };
         let child = &mut self.children[key];
         child.pid = None;
+        if let Some(timer) = child.kill_timer.take() {
+            ctx.cancel(timer);
+        }
         match child.phase {
             Phase::Starting => {
                 self.reported(key);
@@ -460,9 +464,6 @@ impl Supervisor {
 
     /// A child has ended as it was told to.
     fn child_stopped(&mut self, key: usize) {
-        let child = &mut self.children[key];
-        // A timer that fires later finds the child not stopping; one for a key that is used again finds no timer there.
-        child.kill_timer = None;
         let planned = self
             .plan
             .iter()
@@ -531,6 +532,9 @@ impl Supervisor {
             Strategy::OneForAll => self.order.clone(),
             Strategy::RestForOne => self.order[position..].to_vec(),
         };
+        // Starts that an earlier death planned take their place in the new order.
+        self.plan
+            .retain(|step| !matches!(step, Step::Start(other) if affected.contains(other)));
         for other in affected.iter().rev().filter(|other| **other != key) {
             let child = &mut self.children[*other];
             child.forget |= child.spec.restart == Restart::Temporary;
@@ -538,12 +542,12 @@ impl Supervisor {
                 self.plan.push_back(Step::Stop(*other));
             }
         }
+        self.children[key].phase = Phase::Planned;
         for other in affected {
-            let child = &mut self.children[other];
-            if other == key {
-                child.phase = Phase::Planned;
-            }
-            if other == key || (child.pid.is_some() && !child.forget) {
+            let child = &self.children[other];
+            // One that somebody asked to terminate stays down, and so does one that was down before.
+            let runs = child.pid.is_some() && !child.forget && child.on_stop.is_empty();
+            if runs || child.phase == Phase::Planned {
                 self.plan.push_back(Step::Start(other));
             }
         }

@@ -57,8 +57,13 @@ impl FileId {
 
 /// What a value costs.
 pub trait Weight {
-    /// Bytes that the value occupies in memory; at least the size of what it was made from.
+    /// Bytes that the value occupies in memory.
     fn weight(&self) -> usize;
+
+    /// Bytes of the term that the value was made from: what `max_term` bounds.
+    fn term_size(&self) -> usize {
+        self.weight()
+    }
 }
 
 /// Where a cached value came from: a file and a byte offset in it.

@@ -75,8 +75,7 @@ impl<V: Weight + Clone + Send + Sync> Shard<V> {
     }
 
     pub(super) fn insert(&self, key: Key, value: V, priority: Priority) -> bool {
-        let size = value.weight();
-        if size > self.budget.max_term.load(Ordering::Relaxed) {
+        if value.term_size() > self.budget.max_term.load(Ordering::Relaxed) {
             self.full.fetch_add(1, Ordering::Relaxed);
             return false;
         }
@@ -85,7 +84,7 @@ impl<V: Weight + Clone + Send + Sync> Shard<V> {
             entry.bump();
             return false;
         }
-        let weight = size.saturating_add(ENTRY_OVERHEAD);
+        let weight = value.weight().saturating_add(ENTRY_OVERHEAD);
         // Held until the entry is in both places, so that a key in the table is always in the ring as well.
         let mut ring = self.ring.lock();
         if !self.budget.fits(weight) {

@@ -93,22 +93,67 @@ pub struct Drained {
 /// A loser where there is none yet.
 const NOBODY: usize = usize::MAX;
 
+/// What one shard has sent and has not yet gone out.
 #[derive(Clone, Debug, Default)]
 struct Source {
-    batches: VecDeque<RowBatch>,
+    /// The batch whose rows go out; used up when `next` is at its end.
+    batch: RowBatch,
     next: usize,
+    /// Where the id of the next row stands in the batch, kept because it is compared several times.
+    key: Range<usize>,
+    /// Batches behind it.
+    queue: VecDeque<RowBatch>,
     meta: bool,
     complete: bool,
 }
 
 impl Source {
-    fn key(&self) -> Option<&[u8]> {
-        let batch = self.batches.front()?;
-        batch.rows.get(self.next).map(|row| batch.slice(&row.key))
+    #[inline]
+    const fn has_row(&self) -> bool {
+        self.next < self.batch.rows.len()
     }
 
-    const fn starved(&self, empty: bool) -> bool {
-        empty && !self.complete
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        if self.has_row() {
+            Some(self.batch.bytes.get(self.key.clone()).unwrap_or_default())
+        } else {
+            None
+        }
+    }
+
+    /// Whether rows may come that are not here.
+    const fn starved(&self) -> bool {
+        !self.has_row() && !self.complete
+    }
+
+    /// Moves to a row, or to the next batch when there is no such row; true when a batch has been used up.
+    #[inline]
+    fn seek(&mut self, next: usize) -> bool {
+        self.next = next;
+        let used_up = !self.has_row();
+        if used_up {
+            self.batch = self.queue.pop_front().unwrap_or_default();
+            self.next = 0;
+        }
+        let place = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+        self.key = self
+            .batch
+            .rows
+            .get(self.next)
+            .map_or(0..0, |row| place(row.key.start)..place(row.key.end));
+        used_up
+    }
+
+    fn push(&mut self, batch: RowBatch) {
+        self.queue.push_back(batch);
+        if !self.has_row() {
+            self.seek(self.batch.rows.len());
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.batch.rows.len() - self.next + self.queue.iter().map(|batch| batch.rows.len()).sum::<usize>()
     }
 }
 
@@ -122,6 +167,8 @@ pub struct AllDocsMerge {
     left: u64,
     /// A tree of losers over the sources: place 0 holds the winner. Empty while some source is starved.
     tree: Vec<usize>,
+    /// The source of the row before: only when it wins again is it worth to look how far it goes on winning.
+    last_winner: usize,
     consumed: Vec<Worker>,
 }
 
@@ -136,6 +183,7 @@ impl AllDocsMerge {
             skip: options.skip,
             left: options.limit,
             tree: Vec::new(),
+            last_winner: NOBODY,
             consumed: Vec::new(),
         }
     }
@@ -182,11 +230,10 @@ impl AllDocsMerge {
             self.consumed.push(worker);
             return;
         }
-        if source.batches.is_empty() {
-            source.next = 0;
+        if !source.has_row() {
             self.tree.clear();
         }
-        source.batches.push_back(batch);
+        source.push(batch);
     }
 
     /// A worker has sent all its rows.
@@ -211,16 +258,15 @@ impl AllDocsMerge {
     /// Batches of one worker that are here and not used up: whether another should be asked for.
     #[must_use]
     pub fn buffered_batches(&self, worker: Worker) -> usize {
-        self.sources.get(worker).map_or(0, |source| source.batches.len())
+        self.sources
+            .get(worker)
+            .map_or(0, |source| usize::from(source.has_row()) + source.queue.len())
     }
 
     /// The rows that are here and not yet put out; a bound for what the merge holds.
     #[must_use]
     pub fn buffered_rows(&self) -> usize {
-        self.sources
-            .iter()
-            .map(|source| source.batches.iter().map(|batch| batch.rows.len()).sum::<usize>() - source.next)
-            .sum()
+        self.sources.iter().map(Source::rows).sum()
     }
 
     /// Appends rows in order, with `separator` between them, until `out` has at least `bytes_max` bytes, rows are lacking, or
@@ -240,7 +286,7 @@ impl AllDocsMerge {
             let Some(&winner) = self.tree.first() else {
                 break MergeState::Done;
             };
-            if self.sources[winner].key().is_none() {
+            if !self.sources[winner].has_row() {
                 break MergeState::Done;
             }
             if out.len() >= bytes_max && rows > 0 {
@@ -264,11 +310,7 @@ impl AllDocsMerge {
 
     /// Makes the tree; false when a source is starved.
     fn build(&mut self) -> bool {
-        if self
-            .sources
-            .iter()
-            .any(|source| source.starved(source.batches.is_empty()))
-        {
+        if self.sources.iter().any(Source::starved) {
             return false;
         }
         self.tree = vec![NOBODY; self.sources.len()];
@@ -301,8 +343,7 @@ impl AllDocsMerge {
 
     /// After rows of the winner have gone: finds the next winner, or takes the tree down when the source is starved.
     fn replay(&mut self, winner: usize) {
-        let source = &self.sources[winner];
-        if source.starved(source.batches.is_empty()) {
+        if self.sources[winner].starved() {
             self.tree.clear();
         } else if !self.tree.is_empty() {
             self.climb(winner);
@@ -323,7 +364,8 @@ impl AllDocsMerge {
         best
     }
 
-    /// Takes the rows of the winner's batch that go before the challenger's first, and appends those that are not skipped.
+    /// Takes the winner's first row, and when it won before as well, all that follow in its batch and go before the
+    /// challenger's first. Appends those that are not skipped.
     fn run(
         &mut self,
         winner: usize,
@@ -332,53 +374,55 @@ impl AllDocsMerge {
         bytes_max: usize,
         first: bool,
     ) -> usize {
-        let challenger = self.challenger(winner);
-        let descending = self.options.descending;
-        let source = &self.sources[winner];
-        let Some(batch) = source.batches.front() else {
-            return 0;
+        let start = self.sources[winner].next;
+        let end = if std::mem::replace(&mut self.last_winner, winner) == winner || self.sources.len() == 1 {
+            self.run_end(winner, bytes_max.saturating_sub(out.len()), separator.len())
+        } else {
+            start + 1
         };
+        let source = &mut self.sources[winner];
+        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(end - start);
+        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let rows = &source.batch.rows[start + skipped..end];
+        let rows = &rows[..rows.len().min(left)];
+        append(&source.batch, rows, out, separator, first);
+        let written = rows.len();
+        self.skip -= skipped as u64;
+        self.left -= written as u64;
+        if source.seek(end) {
+            self.consumed.push(winner);
+        }
+        written
+    }
+
+    /// The end of the winner's rows that go before the challenger's first and fit in so many bytes; at least one does.
+    fn run_end(&self, winner: usize, mut room: usize, separator: usize) -> usize {
+        let challenger = self.challenger(winner);
         let rival = challenger.and_then(|rival| self.sources[rival].key());
         // Equal ids go by place, as in `order`.
         let wins_ties = challenger.is_none_or(|rival| winner < rival);
-        let before = |row: &RowRef| match (compare(Some(batch.slice(&row.key)), rival, descending), wins_ties)
+        let Source { batch, next, .. } = &self.sources[winner];
+        let before = |row: &RowRef| match compare(Some(batch.slice(&row.key)), rival, self.options.descending)
         {
-            (Ordering::Less, _) | (Ordering::Equal, true) => true,
-            (Ordering::Equal, false) | (Ordering::Greater, _) => false,
+            Ordering::Less => true,
+            Ordering::Equal => wins_ties,
+            Ordering::Greater => false,
         };
-        let start = source.next;
-        let mut end = start + 1;
-        let mut room = bytes_max.saturating_sub(out.len());
+        let mut end = next + 1;
         while let Some(row) = batch.rows.get(end)
             && before(row)
         {
-            let last = batch.slice(&batch.rows[end - 1].json).len() + separator.len();
-            room = room.saturating_sub(last);
+            room = room.saturating_sub(batch.slice(&batch.rows[end - 1].json).len() + separator);
             if room == 0 {
                 break;
             }
             end += 1;
         }
-        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(end - start);
-        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
-        let rows = &batch.rows[start + skipped..end];
-        let rows = &rows[..rows.len().min(left)];
-        append(batch, rows, out, separator, first);
-        let written = rows.len();
-        self.skip -= skipped as u64;
-        self.left -= written as u64;
-        let used_up = end == batch.rows.len();
-        let source = &mut self.sources[winner];
-        source.next = end;
-        if used_up {
-            source.batches.pop_front();
-            source.next = 0;
-            self.consumed.push(winner);
-        }
-        written
+        end
     }
 }
 
+#[inline]
 fn compare(a: Option<&[u8]>, b: Option<&[u8]>, descending: bool) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) if descending => b.cmp(a),

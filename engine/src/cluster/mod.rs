@@ -9,6 +9,7 @@ mod db_info;
 mod missing_revs;
 mod open_doc;
 mod open_revs;
+mod owners;
 mod packed_seq;
 mod packed_template;
 mod placement;
@@ -31,6 +32,7 @@ pub use open_doc::{
     NodeRevs, NotFound, OpenDoc, OpenDocOptions, OpenDone, OpenReply, OpenResult, ReadRepair,
 };
 pub use open_revs::{OpenRevs, OpenRevsDone, OpenRevsOptions, OpenRevsResult, RevReply};
+pub use owners::owners;
 pub use packed_seq::{EpochNode, PackedSeq, PackedSeqError, SeqEntry, ShardSeq, UUID_PREFIX_LEN};
 pub use packed_template::PackedSeqTemplate;
 pub use placement::{Candidate, Placement, PlacementError, choose_shards};

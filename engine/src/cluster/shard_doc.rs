@@ -19,6 +19,9 @@ pub enum ShardDocError {
     /// The body is damaged or of another shape.
     #[error("shard document is malformed: {0}")]
     Term(#[from] TermError),
+    /// The document is no JSON.
+    #[error("shard document is no json: {0}")]
+    Json(#[from] crate::codec::json::JsonError),
     /// A member that must be there is not.
     #[error("{0} is mandatory")]
     Missing(&'static str),
@@ -73,6 +76,16 @@ impl ShardMap {
         map.props = members.props.map(<[u8]>::to_vec);
         map.changelog = members.changelog.map_or_else(nil_term, <[u8]>::to_vec);
         Ok(map)
+    }
+
+    /// As [`from_term`](Self::from_term), from the document as JSON; members such as `_id` and `_rev` do not disturb.
+    ///
+    /// # Errors
+    /// [`ShardDocError`].
+    pub fn from_json(db: DbName, json: &[u8]) -> Result<Self, ShardDocError> {
+        let mut body = Vec::new();
+        crate::codec::json::json_to_term(json, &mut body)?;
+        Self::from_term(db, &body)
     }
 
     /// The body of the `_dbs` document as a raw ejson term.

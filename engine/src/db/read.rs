@@ -1,7 +1,7 @@
 //! Reading one database file: a snapshot is a header and a file handle, and never changes.
 
 use super::header::{DbHeader, Purges};
-use super::trees::{IdReduction, IdTree, LocalTree, PurgeSeqTree, SeqTree};
+use super::trees::{IdReduction, IdTree, LocalTree, PurgeSeqTree, PurgeTree, SeqTree};
 use super::update::{id_key, seq_key};
 use super::{DbError, DocDamage};
 use crate::cache::{Key, Priority};
@@ -13,7 +13,7 @@ use crate::doc::summary::SummaryView;
 use crate::doc::{Attachment, Doc, FullDocInfo, Leaf, RevPath, Sizes};
 use crate::ids::{DocId, Rev};
 use crate::storage::CouchFile;
-use crate::storage::btree::{CachedNode, Cursor, CursorOptions, Direction, Tree};
+use crate::storage::btree::{CachedNode, Cursor, CursorOptions, Direction, Level, Tree};
 use crate::storage::vfs::Wait;
 use std::sync::Arc;
 
@@ -198,6 +198,24 @@ impl Snapshot {
         self.id_tree().reduce_after(&id_key(id), wait, &mut behind)?;
         let behind = IdReduction::decode(&behind)?.live;
         Ok(self.counts()?.live.saturating_sub(behind))
+    }
+
+    /// The levels of every tree, from the root down, by the tree's name. Every node is read.
+    ///
+    /// # Errors
+    /// When a node cannot be read.
+    pub fn tree_levels(&self, wait: Wait) -> Result<Vec<(&'static str, Vec<Level>)>, DbError> {
+        let mut levels = vec![
+            ("id", self.id_tree().levels(wait)?),
+            ("seq", self.seq_tree().levels(wait)?),
+            ("local", self.local_tree().levels(wait)?),
+        ];
+        if let Purges::Trees { by_uuid, by_seq } = &self.inner.header.purges {
+            let file = &*self.inner.file;
+            levels.push(("purge", Tree::new(&PurgeTree, file, by_uuid.as_ref()).levels(wait)?));
+            levels.push(("purge_seq", Tree::new(&PurgeSeqTree, file, by_seq.as_ref()).levels(wait)?));
+        }
+        Ok(levels)
     }
 
     /// The revision tree of a document.

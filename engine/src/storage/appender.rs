@@ -10,6 +10,7 @@ use super::file::{CouchFile, io_error, next_block};
 use super::header::{self, HEADER_BYTES_MAX};
 use super::memo::NodeMemo;
 use super::vfs::Wait;
+use crate::cache::Key;
 use crate::codec::compress::compress;
 
 /// Unwritten bytes above which an append writes on its own account.
@@ -104,6 +105,27 @@ impl Appender {
         let chunk = self.append_chunk(&scratch);
         self.scratch = scratch;
         chunk
+    }
+
+    /// Appends a term that the next header will point to (security, properties, time-seq) in the place of the one at
+    /// `old`, and puts it into the cache.
+    ///
+    /// # Errors
+    /// As [`append_chunk`](Self::append_chunk).
+    pub fn append_header_term(&mut self, etf: &[u8], old: Option<u64>) -> Result<Chunk, FileError> {
+        let chunk = self.append_term(etf)?;
+        let file = self.file.id();
+        if let (Some(cache), Some(offset)) = (self.file.cache(), old) {
+            cache.reset(Key { file, offset });
+        }
+        self.file.keep_header_term(
+            Key {
+                file,
+                offset: chunk.pos,
+            },
+            &etf.into(),
+        );
+        Ok(chunk)
     }
 
     /// Hands everything appended to the system, in one write. Nothing is durable before [`sync`](Self::sync).

@@ -13,10 +13,10 @@ use super::chunk::{self, Head};
 use super::error::FileError;
 use super::header;
 use super::vfs::{OpenMode, Vfs, VfsFile, Wait};
-use crate::cache::Cache;
 pub use crate::cache::FileId;
+use crate::cache::{Cache, Key, Priority};
 use crate::codec::checksum::ChecksumKind;
-use crate::codec::compress::Compression;
+use crate::codec::compress::{Compression, decompress};
 
 /// The cache that files of a node share.
 pub type NodeCache = Cache<CachedNode>;
@@ -29,6 +29,9 @@ pub const HEADER_READ_COUNT: usize = 1024;
 pub const BTREE_CHUNK_SIZE: usize = 4096;
 /// Default depth down to which pointer nodes are cached; the root has depth 1.
 pub const CACHE_DEPTH: u8 = 3;
+
+/// Priority in the cache of terms that headers point to, above that of any node.
+const HEADER_TERM_PRIORITY: Priority = 16;
 
 /// How a file is read and written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -304,6 +307,35 @@ impl CouchFile {
             out.truncate(total);
         }
         self.unwrap_chunk(pos, head, out)
+    }
+
+    /// A term that a header points to (security, properties, time-seq), with its version byte 131 and not compressed.
+    /// It is kept in the shared cache.
+    ///
+    /// # Errors
+    /// As [`read_chunk`](Self::read_chunk), and [`FileError::Corrupt`] when it cannot be decompressed.
+    pub fn header_term(&self, pos: u64, wait: Wait) -> Result<Arc<[u8]>, FileError> {
+        let key = Key {
+            file: self.id(),
+            offset: pos,
+        };
+        if let Some(CachedNode::Term(term)) = self.cache.as_ref().and_then(|cache| cache.lookup(key)) {
+            return Ok(term);
+        }
+        let mut stored = Vec::new();
+        self.read_chunk(pos, wait, &mut stored)?;
+        let term: Arc<[u8]> = decompress(&stored)
+            .map_err(|error| self.corrupt(pos, error.to_string()))?
+            .as_ref()
+            .into();
+        self.keep_header_term(key, &term);
+        Ok(term)
+    }
+
+    pub(super) fn keep_header_term(&self, key: Key, term: &Arc<[u8]>) {
+        if let Some(cache) = &self.cache {
+            cache.insert(key, CachedNode::Term(Arc::clone(term)), HEADER_TERM_PRIORITY);
+        }
     }
 
     /// Checks a whole raw chunk and leaves its payload.

@@ -14,6 +14,7 @@ mod header;
 mod memo;
 mod readahead;
 pub mod vfs;
+mod vfs_lock;
 
 pub use appender::{Appender, Chunk};
 pub use blocks::BLOCK_BYTES;
@@ -22,4 +23,5 @@ pub use file::{
     BTREE_CHUNK_SIZE, CACHE_DEPTH, CouchFile, FileId, FileOptions, FileStats, HEADER_READ_COUNT, NodeCache,
 };
 pub use header::HEADER_BYTES_MAX;
+pub use vfs_lock::DirLock;
 pub use readahead::{ReadAhead, WINDOW_BYTES_MAX};

@@ -9,13 +9,6 @@ use num_bigint::{BigInt, BigUint, Sign};
 pub(super) enum Number<'a> {
     /// An integer of at most 18 digits.
     Small(i64),
-    /// An integer of 19 to 38 digits.
-    Wide {
-        /// Whether it is below zero.
-        negative: bool,
-        /// Its magnitude.
-        magnitude: u128,
-    },
     /// A longer one.
     Long {
         /// Whether it is below zero.
@@ -29,8 +22,6 @@ pub(super) enum Number<'a> {
 
 /// Digits that always fit in an `i64`.
 const SMALL_DIGITS: usize = 18;
-/// Digits that always fit in a `u128`.
-const WIDE_DIGITS: usize = 38;
 /// Digits that always fit in a `u64`.
 const MANTISSA_DIGITS: usize = 19;
 /// Integers up to here are doubles without rounding.
@@ -48,7 +39,7 @@ pub(super) fn parse(text: &str, start: usize) -> Result<(Number<'_>, usize), Jso
     let negative = bytes.get(start) == Some(&b'-');
     let first = start + usize::from(negative);
     let mut mantissa = 0;
-    let mut position = digits(bytes, first, &mut mantissa);
+    let position = digits(bytes, first, &mut mantissa);
     let count = position - first;
     if count == 0 {
         return Err(JsonError::new("number without digits", first));
@@ -64,12 +55,28 @@ pub(super) fn parse(text: &str, start: usize) -> Result<(Number<'_>, usize), Jso
         return Ok((Number::Small(if negative { -value } else { value }), position));
     }
     let digits = text.get(first..position).unwrap_or_default();
-    let number = match digits.parse::<u128>() {
-        Ok(magnitude) if count <= WIDE_DIGITS => Number::Wide { negative, magnitude },
-        _ => Number::Long { negative, digits },
-    };
-    position = first + count;
-    Ok((number, position))
+    Ok((Number::Long { negative, digits }, position))
+}
+
+/// Reads an integer of at most 18 digits that begins at `start`; `None` when something else stands there, which
+/// [`parse`] then looks at.
+#[inline]
+pub(super) fn parse_small(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
+    let negative = bytes.get(start) == Some(&b'-');
+    let first = start + usize::from(negative);
+    let mut magnitude = 0;
+    let end = digits(bytes, first, &mut magnitude);
+    let count = end - first;
+    let leading_zero = count > 1 && bytes.get(first) == Some(&b'0');
+    if count == 0
+        || count > SMALL_DIGITS
+        || leading_zero
+        || matches!(bytes.get(end), Some(b'.' | b'e' | b'E'))
+    {
+        return None;
+    }
+    let value = magnitude.cast_signed();
+    Some((if negative { -value } else { value }, end))
 }
 
 /// Reads digits into `mantissa`, which wraps when there are too many; returns the position behind them.
@@ -164,8 +171,10 @@ impl Number<'_> {
         match self {
             Number::Small(value) => write::int(out, value),
             Number::Float(value) => write::float(out, value),
-            Number::Wide { negative, magnitude } => write_wide(out, negative, magnitude),
-            Number::Long { negative, digits } => write_long(out, negative, digits),
+            Number::Long { negative, digits } => match digits.parse() {
+                Ok(magnitude) => write_wide(out, negative, magnitude),
+                Err(_) => write_long(out, negative, digits),
+            },
         }
     }
 }
@@ -226,6 +235,9 @@ pub fn write_json_float(out: &mut Vec<u8>, value: f64) {
             return write_whole(out, whole);
         }
     }
+    if let Some((digits, exponent)) = Digits::of_short_fraction(absolute) {
+        return digits.write(out, exponent, true);
+    }
     let mut buffer = ryu::Buffer::new();
     let (digits, exponent) = Digits::of(buffer.format_finite(absolute).as_bytes());
     digits.write(out, exponent, absolute < FIXED_BELOW);
@@ -234,21 +246,31 @@ pub fn write_json_float(out: &mut Vec<u8>, value: f64) {
 /// A whole number below 2^53: its decimal digits are the fewest, because doubles lie at most 1 apart there.
 #[inline]
 fn write_whole(out: &mut Vec<u8>, whole: u64) {
-    let mut buffer = itoa::Buffer::new();
-    let text = buffer.format(whole).as_bytes();
     // Scientific notation can be shorter only from `1000.0` on.
-    if text.len() >= 4 && text.ends_with(b"00") {
-        let zeros = text.iter().rev().take_while(|byte| **byte == b'0').count();
-        let mut digits = Digits {
-            bytes: [b'0'; 17],
-            length: text.len() - zeros,
-        };
-        digits.bytes[..digits.length].copy_from_slice(&text[..digits.length]);
-        let exponent = i32::try_from(text.len()).unwrap_or_default() - 1;
-        return digits.write(out, exponent, true);
+    if whole < 1000 || !whole.is_multiple_of(100) {
+        write_json_int(out, whole.cast_signed());
+        out.extend_from_slice(b".0");
+        return;
     }
-    out.extend_from_slice(text);
-    out.extend_from_slice(b".0");
+    let (digits, exponent) = Digits::of_integer(whole);
+    digits.write(out, exponent, true);
+}
+
+/// Appends an integer in decimal.
+#[inline]
+pub(super) fn write_json_int(out: &mut Vec<u8>, value: i64) {
+    match u32::try_from(value) {
+        Ok(small @ 0..10_000) => {
+            let text =
+                [small / 1000, small / 100 % 10, small / 10 % 10, small % 10].map(|digit| b'0' + digit as u8);
+            let zeros = usize::from(small < 1000) + usize::from(small < 100) + usize::from(small < 10);
+            // Four bytes are written whatever the length, which is cheaper than a copy of unknown length.
+            let shifted = u32::from_le_bytes(text) >> (8 * zeros);
+            out.extend_from_slice(&shifted.to_le_bytes());
+            out.truncate(out.len() - zeros);
+        }
+        _ => out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes()),
+    }
 }
 
 /// Significant decimal digits without zeros at either end.
@@ -258,6 +280,44 @@ struct Digits {
 }
 
 impl Digits {
+    /// The digits of an integer above zero, and the decimal exponent of the first one.
+    #[inline]
+    fn of_integer(value: u64) -> (Self, i32) {
+        let mut buffer = itoa::Buffer::new();
+        let text = buffer.format(value).as_bytes();
+        let zeros = text.iter().rev().take_while(|byte| **byte == b'0').count();
+        let mut digits = Self {
+            bytes: [b'0'; 17],
+            length: text.len() - zeros,
+        };
+        for (slot, byte) in digits.bytes.iter_mut().zip(&text[..text.len() - zeros]) {
+            *slot = *byte;
+        }
+        (digits, i32::try_from(text.len()).unwrap_or_default() - 1)
+    }
+
+    /// The digits of a number with at most six decimal places and at most 15 digits, or `None` for another one.
+    ///
+    /// Such a decimal is found when dividing its digits by the power of ten gives the number back: both are exact, so that
+    /// the quotient is the double nearest to the decimal. No other decimal of at most 15 digits reads as the same double,
+    /// so that none is shorter.
+    #[inline]
+    fn of_short_fraction(value: f64) -> Option<(Self, i32)> {
+        const SCALE: f64 = 1e6;
+        const PLACES: i32 = 6;
+        const SCALED_BELOW: f64 = 1e15;
+        let scaled = value * SCALE + 0.5;
+        if !(1.0..SCALED_BELOW).contains(&scaled) {
+            return None;
+        }
+        let whole = scaled as u64;
+        if whole as f64 / SCALE != value {
+            return None;
+        }
+        let (digits, exponent) = Self::of_integer(whole);
+        Some((digits, exponent - PLACES))
+    }
+
     /// Takes the digits and the decimal exponent of the first one from a shortest decimal text of a positive number:
     /// `1234.5`, `0.00012`, `1e21`, `1.5e-7`.
     fn of(text: &[u8]) -> (Self, i32) {

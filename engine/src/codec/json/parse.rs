@@ -4,9 +4,9 @@
 
 use super::object::{Open, patch_count};
 use super::reader::JsonReader;
-use super::scan::find_special;
+use super::scan::{append_part, find_special};
 use super::string::unescape;
-use super::{JsonError, number::Number};
+use super::{JsonError, number::parse_small};
 use crate::codec::term::{tag, write};
 use smallvec::SmallVec;
 
@@ -52,9 +52,12 @@ impl<'a> JsonReader<'a> {
     fn begin_value(&mut self, out: &mut Vec<u8>, top: &mut Frame) -> Result<bool, JsonError> {
         match self.peek() {
             Some(b'"') => self.string_to_term(out)?,
-            Some(b'-' | b'0'..=b'9') => match self.number()? {
-                Number::Small(value) => write::int(out, value),
-                number => number.write_term(out),
+            Some(b'-' | b'0'..=b'9') => match parse_small(self.bytes(), self.position) {
+                Some((value, end)) => {
+                    self.position = end;
+                    write::int(out, value);
+                }
+                None => self.number()?.write_term(out),
             },
             Some(b'{') => {
                 self.open_level()?;
@@ -160,7 +163,8 @@ impl<'a> JsonReader<'a> {
         let start = self.position + 1;
         let special = find_special(bytes, start);
         if bytes.get(special) == Some(&b'"') {
-            write::binary(out, bytes.get(start..special).unwrap_or_default());
+            write::binary_head(out, special - start);
+            append_part(out, bytes, start, special);
             self.position = special + 1;
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Printing a term as JSON text.
 
 use super::JSON_DEPTH_MAX;
-use super::number::{write_json_big, write_json_float};
+use super::number::{write_json_big, write_json_float, write_json_int};
 use super::string::write_json_string;
 use crate::codec::term::{Int, ListHead, Reader, TermError, tag};
 use smallvec::SmallVec;
@@ -122,7 +122,7 @@ fn begin_value(reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<Option<Fram
     match reader.peek_tag()? {
         tag::BINARY => write_json_string(out, reader.read_binary()?),
         tag::SMALL_INTEGER | tag::INTEGER | tag::SMALL_BIG | tag::LARGE_BIG => match reader.read_int()? {
-            Int::Small(value) => write_int(out, value),
+            Int::Small(value) => write_json_int(out, value),
             Int::Big { negative, magnitude } => write_json_big(out, negative, magnitude)?,
         },
         tag::NEW_FLOAT => write_json_float(out, reader.read_f64()?),
@@ -214,17 +214,12 @@ fn write_atom(reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), TermErro
     Ok(())
 }
 
-#[inline]
-fn write_int(out: &mut Vec<u8>, value: i64) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
-}
-
 /// Prints a list of small integers that is given as bytes.
 fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut separator = b'[';
     for byte in bytes {
         out.push(separator);
-        out.extend_from_slice(itoa::Buffer::new().format(*byte).as_bytes());
+        write_json_int(out, i64::from(*byte));
         separator = b',';
     }
     if bytes.is_empty() {

@@ -290,17 +290,11 @@ impl<'a> JsonReader<'a> {
         let start = self.position;
         let value = match self.any_number()? {
             Number::Small(value) => Some(value),
-            Number::Wide {
-                negative: false,
-                magnitude,
-            } => i64::try_from(magnitude).ok(),
-            Number::Wide {
-                negative: true,
-                magnitude,
-            } => u64::try_from(magnitude)
-                .ok()
-                .and_then(|magnitude| 0_i64.checked_sub_unsigned(magnitude)),
-            Number::Long { .. } | Number::Float(_) => None,
+            Number::Long { .. } => self
+                .text
+                .get(start..self.position)
+                .and_then(|digits| digits.parse().ok()),
+            Number::Float(_) => None,
         };
         value.ok_or(JsonError::new("expected an integer of 64 bits", start))
     }
@@ -315,7 +309,7 @@ impl<'a> JsonReader<'a> {
         let value = match self.any_number()? {
             Number::Small(value) => value as f64,
             Number::Float(value) => value,
-            Number::Wide { .. } | Number::Long { .. } => self
+            Number::Long { .. } => self
                 .text
                 .get(start..self.position)
                 .and_then(|number| number.parse().ok())

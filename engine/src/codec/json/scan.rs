@@ -48,9 +48,8 @@ pub(super) fn is_plain_ascii(bytes: &[u8]) -> bool {
     const fn needs_work(word: u64) -> u64 {
         special_mask(word) | (word & HIGHS)
     }
-    let length = bytes.len();
-    if length < 8 {
-        return bytes.iter().all(|byte| !is_special(*byte) && byte.is_ascii());
+    if let Some(word) = short_word(bytes) {
+        return needs_work(word) == 0;
     }
     let mut found = 0;
     let (chunks, _) = bytes.as_chunks::<8>();
@@ -62,6 +61,46 @@ pub(super) fn is_plain_ascii(bytes: &[u8]) -> bool {
         found |= needs_work(u64::from_le_bytes(*last));
     }
     found == 0
+}
+
+/// The bytes of a slice shorter than eight in one word, some of them twice, with plain ones to fill it.
+#[inline]
+fn short_word(bytes: &[u8]) -> Option<u64> {
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            let word = u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last));
+            (bytes.len() < 8).then_some(word)
+        }
+        _ => {
+            let byte = |index: usize| bytes.get(index).copied().unwrap_or(b'x');
+            Some(u64::from_le_bytes([
+                byte(0),
+                byte(1),
+                byte(2),
+                b'x',
+                b'x',
+                b'x',
+                b'x',
+                b'x',
+            ]))
+        }
+    }
+}
+
+/// Appends the bytes of `source` from `start` to `end`.
+///
+/// A short part is copied as 16 bytes, of which those behind it are dropped again: a copy of known length is two
+/// instructions, one of unknown length is a call.
+#[inline]
+pub(super) fn append_part(out: &mut Vec<u8>, source: &[u8], start: usize, end: usize) {
+    let length = end - start;
+    match source.get(start..).and_then(|rest| rest.first_chunk::<16>()) {
+        Some(chunk) if length <= 16 => {
+            out.extend_from_slice(chunk);
+            out.truncate(out.len() - (16 - length));
+        }
+        _ => out.extend_from_slice(source.get(start..end).unwrap_or_default()),
+    }
 }
 
 #[inline]

@@ -52,7 +52,7 @@ impl<K: TreeKind, S: NodeSource + ?Sized> Tree<'_, K, S> {
         };
         let mut leaf = SCRATCH.take();
         let result = search.descend(Target::root(root), &order, &mut leaf).map(drop);
-        SCRATCH.replace(leaf);
+        SCRATCH.replace(leaf.recycle());
         result
     }
 
@@ -70,7 +70,7 @@ impl<K: TreeKind, S: NodeSource + ?Sized> Tree<'_, K, S> {
         let result = self
             .find_one(key, wait, &mut leaf)
             .map(|index| f(index.map(|index| leaf.value(index))));
-        SCRATCH.replace(leaf);
+        SCRATCH.replace(leaf.recycle());
         result
     }
 

@@ -14,6 +14,7 @@ mod modify;
 mod node;
 mod reduce;
 mod root;
+mod skip;
 
 use std::cmp::Ordering;
 use std::path::Path;

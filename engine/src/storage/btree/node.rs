@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering as Memory};
 
 use super::root::{Pointer, Root};
+use super::skip::term_end;
 use super::{DEPTH_MAX, TreeKind};
 use crate::cache::{Key, Weight};
 use crate::codec::compress::decompress_into;
@@ -17,6 +18,8 @@ use crate::storage::{Appender, CouchFile, FileError};
 const READ_GUESS_BYTES: usize = 4096;
 /// Longest single read on the word of a pointer's size, in bytes; a subtree's size is no hint for its top node.
 const READ_HINT_BYTES_MAX: u64 = 64 * 1024;
+/// Largest buffer that a thread keeps for its next lookup, in bytes.
+const KEEP_BYTES: usize = 1024 * 1024;
 /// Priority of a root in the cache; each level below has one less, but never less than one.
 const ROOT_PRIORITY: u8 = 8;
 
@@ -33,6 +36,13 @@ impl Weight for CachedNode {
     fn weight(&self) -> usize {
         match self {
             Self::Node(node) => node.bytes.len() + size_of::<KpEntry>() * node.entries.len(),
+            Self::Term(term) => term.len(),
+        }
+    }
+
+    fn term_size(&self) -> usize {
+        match self {
+            Self::Node(node) => node.bytes.len(),
             Self::Term(term) => term.len(),
         }
     }
@@ -330,22 +340,40 @@ pub(super) struct Leaf {
 impl Leaf {
     fn parse(&mut self, entries: Entries) -> Result<(), TermError> {
         self.spans.clear();
+        let bytes = self.bytes.as_slice();
+        narrow(bytes.len())?;
+        let mut at = entries.start;
         // The count is at most the number of bytes, and each entry is found before it gets a span.
-        let mut reader = Reader::new(self.bytes.get(entries.start..).unwrap_or_default());
         for _ in 0..entries.count {
-            reader.expect_tuple(2)?;
-            let key = narrow(entries.start + reader.position())?;
-            reader.skip()?;
-            let value = narrow(entries.start + reader.position())?;
-            reader.skip()?;
+            let key = match bytes.get(at..) {
+                Some([tag::SMALL_TUPLE, 2, ..]) => at + 2,
+                Some([tag::LARGE_TUPLE, 0, 0, 0, 2, ..]) => at + 5,
+                _ => {
+                    return Err(TermError::Invalid {
+                        what: "no pair",
+                        offset: at,
+                    });
+                }
+            };
+            let bad = TermError::Truncated { offset: at };
+            let Some(value) = term_end(bytes, key) else {
+                return Err(bad);
+            };
+            let Some(end) = term_end(bytes, value) else {
+                return Err(bad);
+            };
             self.spans.push(Span {
-                key,
-                value,
-                end: narrow(entries.start + reader.position())?,
+                key: narrow(key)?,
+                value: narrow(value)?,
+                end: narrow(end)?,
             });
+            at = end;
         }
-        if entries.count > 0 {
-            reader.end_list()?;
+        if entries.count > 0 && bytes.get(at) != Some(&tag::NIL) {
+            return Err(TermError::Invalid {
+                what: "list without end",
+                offset: at,
+            });
         }
         Ok(())
     }
@@ -353,6 +381,15 @@ impl Leaf {
     /// Makes this the leaf of an empty tree.
     pub(super) fn clear(&mut self) {
         self.spans.clear();
+    }
+
+    /// The leaf itself, or an empty one when its buffers are too large to be kept for the next.
+    pub(super) fn recycle(self) -> Self {
+        if self.raw.capacity().max(self.bytes.capacity()) > KEEP_BYTES {
+            Self::default()
+        } else {
+            self
+        }
     }
 
     pub(super) fn len(&self) -> usize {
