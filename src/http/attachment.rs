@@ -314,8 +314,16 @@ async fn put(request: &Request, db: &DbName, id: &DocId, name: &str) -> Handled 
         .header("content-type")
         .unwrap_or("application/octet-stream")
         .to_owned();
-    let announced = Announced { encoding, att_len: request.content_length()?, ..Announced::default() };
-    let mut sink = request.app.coordinator.attachment_sink(db, id, name, &content_type, announced).await?;
+    let announced = Announced {
+        encoding,
+        att_len: request.content_length()?,
+        ..Announced::default()
+    };
+    let mut sink = request
+        .app
+        .coordinator
+        .attachment_sink(db, id, name, &content_type, announced)
+        .await?;
     let mut chunks = request.body_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;

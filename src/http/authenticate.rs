@@ -4,7 +4,7 @@
 //! were verified lately are remembered. Too many wrong passwords from one address lock an account for a while.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use actix_web::http::header::{AUTHORIZATION, COOKIE};
 use actix_web::{HttpRequest, web};
@@ -24,6 +24,7 @@ use super::App;
 use super::document;
 use super::error::HttpError;
 use super::live::Live;
+use super::outside;
 use super::request::{header, known_header};
 
 /// Wrong passwords from one address for one account until it is locked there.
@@ -62,7 +63,7 @@ impl Authentication {
         Ok(Self {
             verified,
             lockouts: Mutex::new(AHashMap::new()),
-            started: Instant::now(),
+            started: outside::now(),
         })
     }
 
@@ -87,13 +88,13 @@ impl Authentication {
         }
         let known = lockouts.entry(key).or_insert(Failures {
             count: 0,
-            last: Instant::now(),
+            last: outside::now(),
         });
         if known.last.elapsed() >= LOCKOUT_LIFETIME {
             known.count = 0;
         }
         known.count = known.count.saturating_add(1);
-        known.last = Instant::now();
+        known.last = outside::now();
     }
 
     fn succeeded(&self, key: &(String, String, String)) {
@@ -135,14 +136,6 @@ impl Account {
             Secret::Plain(_) => "",
         }
     }
-}
-
-/// Seconds since 1970.
-pub fn unix_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
 }
 
 /// What a wrong password gets, and a user who does not exist.
@@ -195,7 +188,7 @@ async fn by_cookie(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result<Op
     let Some(account) = account(app, live, &cookie.name).await? else {
         return Ok(None);
     };
-    let now = unix_now();
+    let now = outside::unix_seconds();
     let Some(session) = policy.verify(&cookie, account.salt(), now) else {
         return Ok(None);
     };

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 
 use super::error::HttpError;
+use super::outside;
 
 /// The CouchDB release whose API this is.
 pub const COUCHDB_VERSION: &str = "3.5.2";
@@ -46,7 +47,7 @@ impl RequestId {
                 return Self(text.to_owned());
             }
         }
-        let number: u64 = rand::random();
+        let number = outside::random_bits() as u64;
         Self(format!(
             "{:0width$x}",
             number & ((1 << (4 * REQUEST_ID_LEN)) - 1),

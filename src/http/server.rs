@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::http::header::{HeaderName, ORIGIN};
@@ -23,6 +23,7 @@ use super::cors::{CorsPolicy, Preflight};
 use super::dispatch;
 use super::error::HttpError;
 use super::live::Live;
+use super::outside;
 use super::params::Query;
 use super::reply::{self, Handled, RequestId};
 use super::request::{Request, Verb, header, known_header};
@@ -208,7 +209,7 @@ async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
     else {
         return reply::error(&HttpError::internal("the server has no state"));
     };
-    let started = Instant::now();
+    let started = outside::now();
     let live = Live::now(&app.config);
     let id = RequestId::choose(http.headers().get("x-couch-request-id"));
     let verb = Verb::of(http.method(), header(&http, "x-http-method-override"));

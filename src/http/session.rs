@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use crate::auth::{Credentials, SessionPolicy};
 
-use super::authenticate::{log_in, peer, unix_now, wrong_password};
+use super::authenticate::{log_in, peer, wrong_password};
 use super::error::HttpError;
 use super::live::Live;
+use super::outside;
 use super::params::Query;
 use super::reply::{self, Handled};
 use super::request::{Request, Verb};
@@ -108,7 +109,7 @@ async fn log_in_with_cookie(request: &Request) -> Handled {
         Err(error) => return Err(error),
     };
     let name = account.user.name.clone().unwrap_or_default();
-    let cookie = policy.set_cookie(&name, account.salt(), unix_now(), false);
+    let cookie = policy.set_cookie(&name, account.salt(), outside::unix_seconds(), false);
     if let Some(page) = request.query.get("next") {
         return Ok(redirect(request, page, &cookie));
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 
 use super::error::HttpError;
+use super::outside;
 use super::reply::{self, Handled};
 use super::request::{Request, Verb};
 use super::router::Segments;
@@ -60,7 +61,7 @@ pub struct HttpCounters {
 impl Default for HttpCounters {
     fn default() -> Self {
         Self {
-            started: Instant::now(),
+            started: outside::now(),
             requests: AtomicU64::new(0),
             bulk_requests: AtomicU64::new(0),
             changes_clients: AtomicU64::new(0),

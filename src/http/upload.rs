@@ -72,7 +72,7 @@ where
         body::require_revs(&edit)?;
     }
     // A replicated attachment keeps the position of the revision that brought it.
-    let new_revpos = edit.revs.start.saturating_add(u64::from(options.new_edits));
+    let new_revpos = edit.revs.start.saturating_add(1);
     for att in &mut edit.atts {
         if matches!(att.data, AttData::Follows { .. }) {
             let stored = attachment(request, db, id, att, reader).await?;
@@ -108,8 +108,11 @@ where
     }
     let announced = att.announced();
     let expected = announced.att_len;
-    let mut sink =
-        request.app.coordinator.attachment_sink(db, id, &att.name, &att.content_type, announced).await?;
+    let mut sink = request
+        .app
+        .coordinator
+        .attachment_sink(db, id, &att.name, &att.content_type, announced)
+        .await?;
     let max = request.settings.couchdb.max_attachment_size.get();
     while let Some(chunk) = reader.part_chunk().await? {
         let taken = sink.len().saturating_add(chunk.len() as u64);

@@ -6,7 +6,7 @@ use settee::blocking::wait;
 use settee::http::{HttpDeps, HttpHandle, HttpServer};
 use settee::{BlockingNode, NodeConfig};
 
-use super::Client;
+use crate::client::Client;
 
 /// A running server. The directory goes with it.
 pub struct Server {
@@ -39,11 +39,21 @@ impl Server {
         let node = BlockingNode::open(config).expect("the node opens");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let coordinator = node.node().coordinator().clone();
-        let deps = HttpDeps { coordinator, config: node.node().config().clone(), workers: Some(2) };
+        let deps = HttpDeps {
+            coordinator,
+            config: node.node().config().clone(),
+            workers: Some(2),
+        };
         let http = HttpServer::start(deps, listener).expect("the server starts");
         let anonymous = Client::new(http.addr());
         let admin = anonymous.with_basic("adm", "pass");
-        Self { node: Some(node), http: Some(http), anonymous, admin, _directory: directory }
+        Self {
+            node: Some(node),
+            http: Some(http),
+            anonymous,
+            admin,
+            _directory: directory,
+        }
     }
 
     /// Starts one with a database `db`.
