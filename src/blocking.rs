@@ -23,7 +23,9 @@ thread_local! {
 pub fn wait<F: Future>(future: F) -> F::Output {
     RUNTIME.with(|cell| {
         let runtime = cell.get_or_init(|| Builder::new_current_thread().enable_time().build());
-        let runtime = runtime.as_ref().expect("the operating system gives an event loop");
+        let runtime = runtime
+            .as_ref()
+            .expect("the operating system gives an event loop");
         LocalSet::new().block_on(runtime, future)
     })
 }
@@ -40,7 +42,9 @@ impl BlockingNode {
     /// # Errors
     /// As there.
     pub fn open(config: NodeConfig) -> Result<Self, OpenError> {
-        Ok(Self { node: wait(Node::open(config))? })
+        Ok(Self {
+            node: wait(Node::open(config))?,
+        })
     }
 
     /// The node, for everything else.

@@ -5,7 +5,9 @@
 
 use crate::config::{ChangeError, ConfigStack, ConfigTable, LoadError, Persist, Settings};
 use arc_swap::ArcSwap;
-use settee_actors::runtime::{CallError, Ctx, Next, Process, Reason, Ref, ReplyTo, Snapshot, SpawnError, SpawnOptions, System};
+use settee_actors::runtime::{
+    CallError, Ctx, Next, Process, Reason, Ref, ReplyTo, Snapshot, SpawnError, SpawnOptions, System,
+};
 use settee_actors::tree::Tunables;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +100,13 @@ impl ConfigHandle {
         persist: Persist,
     ) -> Result<Option<String>, ConfigCallError> {
         let (section, key, value) = (section.to_owned(), key.to_owned(), value.to_owned());
-        let make = |reply| ConfigMsg::Set { section, key, value, persist, reply };
+        let make = |reply| ConfigMsg::Set {
+            section,
+            key,
+            value,
+            persist,
+            reply,
+        };
         Ok(self.process.call(DEADLINE, make).await??)
     }
 
@@ -113,7 +121,12 @@ impl ConfigHandle {
         persist: Persist,
     ) -> Result<Option<String>, ConfigCallError> {
         let (section, key) = (section.to_owned(), key.to_owned());
-        let make = |reply| ConfigMsg::Delete { section, key, persist, reply };
+        let make = |reply| ConfigMsg::Delete {
+            section,
+            key,
+            persist,
+            reply,
+        };
         Ok(self.process.call(DEADLINE, make).await??)
     }
 
@@ -139,7 +152,11 @@ impl ConfigServer {
     ///
     /// # Errors
     /// When the system is stopping.
-    pub fn start(system: &System, stack: ConfigStack, tunables: Tunables) -> Result<ConfigHandle, SpawnError> {
+    pub fn start(
+        system: &System,
+        stack: ConfigStack,
+        tunables: Tunables,
+    ) -> Result<ConfigHandle, SpawnError> {
         let published = Arc::new(Published {
             settings: ArcSwap::new(stack.settings()),
             table: ArcSwap::new(stack.table()),
@@ -153,8 +170,10 @@ impl ConfigServer {
     fn publish(&mut self) {
         let settings = self.stack.settings();
         let cache = &settings.bt_engine_cache;
-        self.tunables.set_cache_bytes(usize::try_from(cache.max_size).unwrap_or(usize::MAX));
-        self.tunables.set_cache_leave_percent(u8::try_from(cache.leave_percent).unwrap_or(u8::MAX));
+        self.tunables
+            .set_cache_bytes(usize::try_from(cache.max_size).unwrap_or(usize::MAX));
+        self.tunables
+            .set_cache_leave_percent(u8::try_from(cache.leave_percent).unwrap_or(u8::MAX));
         self.published.settings.store(settings);
         self.published.table.store(self.stack.table());
         self.changes += 1;
@@ -167,16 +186,32 @@ impl Process for ConfigServer {
     const NAME: &'static str = "config";
 
     fn init((stack, tunables, published): Self::Args, _ctx: &mut Ctx<Self>) -> Result<Self, Reason> {
-        Ok(Self { stack, tunables, published, changes: 0 })
+        Ok(Self {
+            stack,
+            tunables,
+            published,
+            changes: 0,
+        })
     }
 
     fn handle(&mut self, msg: ConfigMsg, _ctx: &mut Ctx<Self>) -> Next {
         match msg {
-            ConfigMsg::Set { section, key, value, persist, reply } => {
+            ConfigMsg::Set {
+                section,
+                key,
+                value,
+                persist,
+                reply,
+            } => {
                 let changed = self.stack.set(&section, &key, &value, persist);
                 self.answer(changed.map(|change| change.old), reply);
             }
-            ConfigMsg::Delete { section, key, persist, reply } => {
+            ConfigMsg::Delete {
+                section,
+                key,
+                persist,
+                reply,
+            } => {
                 let changed = self.stack.delete(&section, &key, persist);
                 self.answer(changed.map(|change| change.old), reply);
             }

@@ -2,8 +2,8 @@
 
 use crate::blocking::BlockingDatabase;
 use settee_actors::coordinator::{
-    AllDocsArgs, ChangesArgs, ChangesStream, Coordinator, DbError, DbInfo, DocRefusal, OpenDoc, RowStream, UpdateDocs,
-    UpdateResult,
+    AllDocsArgs, ChangesArgs, ChangesStream, Coordinator, DbError, DbInfo, DocRefusal, OpenDoc, RowStream,
+    UpdateDocs, UpdateResult,
 };
 use settee_engine::doc::{DocEdit, DocError, DocLimits, EditOptions, IdSource, JsonOptions, parse_edit};
 use settee_engine::ids::{DbName, DocId, Rev};
@@ -50,7 +50,11 @@ impl Database {
     /// [`DbError::Conflict`], or why the JSON is no document, or what writing met.
     pub async fn put(&self, id: &str, json: &[u8]) -> Result<Rev, DbError> {
         let id = DocId::new(id).map_err(DocError::from)?;
-        let options = EditOptions { id: IdSource::Url(&id), new_edits: true, limits: DocLimits::default() };
+        let options = EditOptions {
+            id: IdSource::Url(&id),
+            new_edits: true,
+            limits: DocLimits::default(),
+        };
         let edit = parse_edit(json, &options)?;
         self.write(edit).await
     }
@@ -66,7 +70,10 @@ impl Database {
 
     async fn write(&self, edit: DocEdit) -> Result<Rev, DbError> {
         let id = edit.id.as_str().to_owned();
-        let results = self.coordinator.update_docs(&self.name, vec![edit], UpdateDocs::default()).await?;
+        let results = self
+            .coordinator
+            .update_docs(&self.name, vec![edit], UpdateDocs::default())
+            .await?;
         match results.into_iter().next() {
             Some(Ok(updated)) => Ok(updated.rev),
             Some(Err(DocRefusal::Conflict)) => Err(DbError::Conflict { id }),
@@ -84,10 +91,16 @@ impl Database {
         &self,
         docs: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Vec<UpdateResult>, DbError> {
-        let options = EditOptions { id: IdSource::Body, new_edits: true, limits: DocLimits::default() };
+        let options = EditOptions {
+            id: IdSource::Body,
+            new_edits: true,
+            limits: DocLimits::default(),
+        };
         let edits = docs.into_iter().map(|json| parse_edit(json, &options));
         let edits = edits.collect::<Result<Vec<_>, DocError>>()?;
-        self.coordinator.update_docs(&self.name, edits, UpdateDocs::default()).await
+        self.coordinator
+            .update_docs(&self.name, edits, UpdateDocs::default())
+            .await
     }
 
     /// The winning revision of a document as JSON, with `_id` and `_rev`.
@@ -96,12 +109,18 @@ impl Database {
     /// [`DbError::NotFound`], or what reading met.
     pub async fn get(&self, id: &str) -> Result<Vec<u8>, DbError> {
         let id = DocId::new(id).map_err(DocError::from)?;
-        let opened = self.coordinator.open_doc(&self.name, &id, &OpenDoc::default()).await?;
+        let opened = self
+            .coordinator
+            .open_doc(&self.name, &id, &OpenDoc::default())
+            .await?;
         let mut json = Vec::with_capacity(opened.doc.body.len() + 64);
-        opened.doc.write_json(&mut json, &JsonOptions::default()).map_err(|error| DbError::Corrupt {
-            id: Some(id.as_str().to_owned()),
-            detail: error.to_string(),
-        })?;
+        opened
+            .doc
+            .write_json(&mut json, &JsonOptions::default())
+            .map_err(|error| DbError::Corrupt {
+                id: Some(id.as_str().to_owned()),
+                detail: error.to_string(),
+            })?;
         Ok(json)
     }
 

@@ -1,7 +1,8 @@
 //! A node as a value: open it, use its databases, put processes of your own into its tree, shut it down.
 
 use crate::config::{
-    ConfigStack, DefaultSecurity as SecuritySetting, FileCompression, LoadError, LoadOptions, Settings, Warning,
+    ConfigStack, DefaultSecurity as SecuritySetting, FileCompression, LoadError, LoadOptions, Settings,
+    Warning,
 };
 use crate::config_server::{ConfigHandle, ConfigServer};
 use crate::database::Database;
@@ -9,10 +10,10 @@ use settee_actors::coordinator::{Coordinator, CreateDb, DbError};
 use settee_actors::options::{DefaultSecurity, NodeOptions};
 use settee_actors::runtime::{ChildSpec, Pid, Ref, SupervisorError, SupervisorMsg, System};
 use settee_actors::tree::{NodeTree, StartError, USER_SUPERVISOR};
+use settee_engine::codec::checksum::ChecksumKind;
 use settee_engine::codec::compress::Compression;
 use settee_engine::db;
 use settee_engine::ids::{DbName, NodeName};
-use settee_engine::codec::checksum::ChecksumKind;
 use settee_engine::storage::DirLock;
 use settee_engine::storage::vfs::{RealVfs, Vfs, Wait};
 use std::path::{Path, PathBuf};
@@ -72,7 +73,10 @@ impl NodeConfig {
     /// Defaults over this directory.
     #[must_use]
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self { data_dir: data_dir.into(), ..Self::default() }
+        Self {
+            data_dir: data_dir.into(),
+            ..Self::default()
+        }
     }
 
     /// Sets `section/key`.
@@ -101,7 +105,9 @@ pub struct Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("name", self.coordinator().node_name()).finish_non_exhaustive()
+        f.debug_struct("Node")
+            .field("name", self.coordinator().node_name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -126,11 +132,22 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::open`].
-    pub async fn open_with(stack: ConfigStack, data_dir: &Path, name: Option<&str>) -> Result<Self, OpenError> {
+    pub async fn open_with(
+        stack: ConfigStack,
+        data_dir: &Path,
+        name: Option<&str>,
+    ) -> Result<Self, OpenError> {
         let settings = stack.settings();
-        let database_dir = settings.couchdb.database_dir.clone().unwrap_or_else(|| data_dir.to_owned());
+        let database_dir = settings
+            .couchdb
+            .database_dir
+            .clone()
+            .unwrap_or_else(|| data_dir.to_owned());
         let vfs: Arc<dyn Vfs> = Arc::new(RealVfs);
-        let unusable = |error| OpenError::DataDir { path: database_dir.clone(), error };
+        let unusable = |error| OpenError::DataDir {
+            path: database_dir.clone(),
+            error,
+        };
         vfs.create_dir_all(&database_dir).map_err(unusable)?;
         let lock = DirLock::take(&database_dir).map_err(|error| match error.kind() {
             std::io::ErrorKind::WouldBlock => OpenError::InUse(database_dir.clone()),
@@ -147,7 +164,12 @@ impl Node {
         let tree = NodeTree::start(options, uuid).await?;
         let config = ConfigServer::start(tree.system(), stack, tree.tunables())
             .map_err(|error| OpenError::Setting(error.to_string()))?;
-        let node = Self { tree, config, warnings, _lock: lock };
+        let node = Self {
+            tree,
+            config,
+            warnings,
+            _lock: lock,
+        };
         node.ensure_system_databases().await?;
         Ok(node)
     }
@@ -199,9 +221,14 @@ impl Node {
     /// When it does not start, or another child has its id.
     pub async fn supervise(&self, child: ChildSpec) -> Result<Pid, SupervisorError> {
         let supervisor: Option<Ref<SupervisorMsg>> = self.system().find(USER_SUPERVISOR);
-        let Some(supervisor) = supervisor else { return Err(SupervisorError::Stopping) };
+        let Some(supervisor) = supervisor else {
+            return Err(SupervisorError::Stopping);
+        };
         let start = |reply| SupervisorMsg::StartChild(child, reply);
-        supervisor.call(STOP_DEADLINE, start).await.unwrap_or(Err(SupervisorError::Stopping))
+        supervisor
+            .call(STOP_DEADLINE, start)
+            .await
+            .unwrap_or(Err(SupervisorError::Stopping))
     }
 
     /// A database that exists.
@@ -263,7 +290,10 @@ fn known_name(vfs: &Arc<dyn Vfs>, data_dir: &Path) -> Option<String> {
     match db::peek(vfs, &path).and_then(|snapshot| snapshot.live_ids(Wait::Yes)) {
         Ok(mut names) if names.len() == 1 => names.pop(),
         Ok(names) => {
-            tracing::warn!(count = names.len(), "_nodes does not know exactly one node; name this one with --name");
+            tracing::warn!(
+                count = names.len(),
+                "_nodes does not know exactly one node; name this one with --name"
+            );
             None
         }
         Err(error) => {
@@ -293,14 +323,20 @@ fn node_options(
     Ok(NodeOptions {
         vfs,
         compression,
-        checksum: if couchdb.write_xxhash_checksums { ChecksumKind::Xxh3 } else { ChecksumKind::Md5 },
+        checksum: if couchdb.write_xxhash_checksums {
+            ChecksumKind::Xxh3
+        } else {
+            ChecksumKind::Md5
+        },
         btree_chunk_size: size(couchdb.btree_chunk_size.into()),
         stream_buffer: size(couchdb.attachment_stream_buffer_size.into()),
         attachment_level: settings.attachments.compression_level,
         compressible_types: settings.attachments.compressible_types.join(", "),
         header_read_count: size(couchdb.find_header_read_count.into()),
         max_dbs_open: size(couchdb.max_dbs_open.into()),
-        server_shards: size(couchdb.max_couch_server_shards.into()).min(defaults.arbiters).max(1),
+        server_shards: size(couchdb.max_couch_server_shards.into())
+            .min(defaults.arbiters)
+            .max(1),
         default_security: match couchdb.default_security {
             SecuritySetting::AdminOnly => DefaultSecurity::AdminOnly,
             SecuritySetting::Everyone => DefaultSecurity::Everyone,
@@ -311,7 +347,11 @@ fn node_options(
         cache_depth: u8::try_from(cache.db_btree_cache_depth).unwrap_or(u8::MAX),
         q: settings.cluster.q,
         n: settings.cluster.n,
-        request_timeout: settings.fabric.request_timeout.millis().unwrap_or(Duration::from_secs(3600)),
+        request_timeout: settings
+            .fabric
+            .request_timeout
+            .millis()
+            .unwrap_or(Duration::from_secs(3600)),
         doc_ids_threshold: size(couchdb.changes_doc_ids_optimization_threshold),
         ..defaults
     })

@@ -43,7 +43,11 @@ impl Process for CacheCleaner {
 
     fn init(args: CleanerArgs, ctx: &mut Ctx<Self>) -> Result<Self, Reason> {
         ctx.send_interval(PERIOD, DECAY);
-        let mut cleaner = Self { args, polling: false, evicted: 0 };
+        let mut cleaner = Self {
+            args,
+            polling: false,
+            evicted: 0,
+        };
         // A cleaner that died may have left its table in any state of use; it begins with an empty one.
         if ctx.restarts() > 0 {
             cleaner.evicted += cleaner.args.cache.shards()[cleaner.args.shard].clear() as u64;
@@ -73,6 +77,8 @@ impl Process for CacheCleaner {
     }
 
     fn snapshot(&self) -> Snapshot {
-        Snapshot::default().with("shard", self.args.shard).with("evicted", self.evicted)
+        Snapshot::default()
+            .with("shard", self.args.shard)
+            .with("evicted", self.evicted)
     }
 }

@@ -103,7 +103,11 @@ impl Process for Db {
             queue: Mutex::default(),
             writer: Mutex::new(Some(args.writer)),
         };
-        Ok(Self { shared: Arc::new(shared), lane: args.lane, closing: None })
+        Ok(Self {
+            shared: Arc::new(shared),
+            lane: args.lane,
+            closing: None,
+        })
     }
 
     fn handle(&mut self, msg: DbMsg, _ctx: &mut Ctx<Self>) -> Next {
@@ -165,9 +169,16 @@ impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if self.armed {
             let lost = std::mem::take(&mut self.shared.queue.lock().waiting);
-            let why = format!("a commit of {} panicked; {} requests were refused", self.shared.open.name(), lost.len());
+            let why = format!(
+                "a commit of {} panicked; {} requests were refused",
+                self.shared.open.name(),
+                lost.len()
+            );
             if self.shared.me.cast(DbMsg::Broken(why)).is_err() {
-                tracing::error!(shard = self.shared.open.name(), "a commit panicked and its process was gone");
+                tracing::error!(
+                    shard = self.shared.open.name(),
+                    "a commit panicked and its process was gone"
+                );
             }
         }
     }
@@ -218,7 +229,12 @@ fn drain(shared: &Shared) {
 }
 
 /// Commits a batch together with all further batches that wait behind it.
-fn commit_group(shared: &Shared, writer: &mut DbWriter, first: Batch, reply: ReplyTo<Result<BatchAnswer, DbFailure>>) {
+fn commit_group(
+    shared: &Shared,
+    writer: &mut DbWriter,
+    first: Batch,
+    reply: ReplyTo<Result<BatchAnswer, DbFailure>>,
+) {
     let mut group = first;
     let mut members = vec![(group.docs.len(), group.locals.len(), reply)];
     {
@@ -244,7 +260,10 @@ fn commit_group(shared: &Shared, writer: &mut DbWriter, first: Batch, reply: Rep
             shared.counters.commits.increment();
             shared.counters.document_inserts.add(answer.counts.inserts);
             shared.counters.document_writes.add(answer.counts.writes);
-            shared.counters.local_document_writes.add(answer.counts.local_writes);
+            shared
+                .counters
+                .local_document_writes
+                .add(answer.counts.local_writes);
             shared.publish(writer);
             let mut docs = answer.docs.into_iter();
             let mut locals = answer.locals.into_iter();

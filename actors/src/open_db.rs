@@ -41,7 +41,10 @@ pub struct OpenDb {
 
 impl std::fmt::Debug for OpenDb {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenDb").field("name", &self.name).field("users", &self.users).finish_non_exhaustive()
+        f.debug_struct("OpenDb")
+            .field("name", &self.name)
+            .field("users", &self.users)
+            .finish_non_exhaustive()
     }
 }
 
@@ -165,7 +168,9 @@ impl DbLease {
 impl Clone for DbLease {
     fn clone(&self) -> Self {
         self.db.users.fetch_add(1, Ordering::SeqCst);
-        Self { db: Arc::clone(&self.db) }
+        Self {
+            db: Arc::clone(&self.db),
+        }
     }
 }
 
@@ -199,7 +204,10 @@ impl DbTable {
     pub fn lease(&self, name: &str) -> Option<DbLease> {
         let open = self.open.pin();
         let lease = DbLease::new(open.get(name)?)?;
-        lease.db.last_used.store(self.leases.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        lease
+            .db
+            .last_used
+            .store(self.leases.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Some(lease)
     }
 

@@ -1,8 +1,10 @@
 //! Everything a node is started with, as values: files, clock, sizes and limits.
 
-use settee_engine::codec::compress::Compression;
-use settee_engine::ids::NodeName;
 use settee_engine::codec::checksum::ChecksumKind;
+use settee_engine::codec::compress::Compression;
+use settee_engine::db::PrepareOptions;
+use settee_engine::doc::stream::StreamOptions;
+use settee_engine::ids::NodeName;
 use settee_engine::storage::vfs::{RealVfs, Vfs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,6 +72,19 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
+    /// How edits are made ready.
+    #[must_use]
+    pub fn prepare_options(&self) -> PrepareOptions {
+        PrepareOptions {
+            compression: self.compression,
+            streams: StreamOptions {
+                buffer_bytes: self.stream_buffer,
+                compression_level: self.attachment_level,
+                compressible_types: self.compressible_types.clone(),
+            },
+        }
+    }
+
     /// Defaults for a node of this name over this directory.
     #[must_use]
     pub fn new(name: NodeName, data_dir: impl Into<PathBuf>) -> Self {
@@ -85,7 +100,8 @@ impl NodeOptions {
             btree_chunk_size: 4096,
             stream_buffer: 4096,
             attachment_level: 8,
-            compressible_types: "text/*, application/javascript, application/json, application/xml".to_owned(),
+            compressible_types: "text/*, application/javascript, application/json, application/xml"
+                .to_owned(),
             header_read_count: 1024,
             max_dbs_open: 500,
             server_shards: cores.min(16),

@@ -8,12 +8,12 @@ use crate::db::{Db, DbArgs, DbFailure, DbMsg};
 use crate::open_db::{DbLease, DbTable, OpenDb};
 use crate::options::{DefaultSecurity, NodeOptions};
 use crate::runtime::{
-    BlockingPool, Ctx, Info, Lane, Next, Policy, PoolError, Process, Reason, ReplyTo, Snapshot as ProcessSnapshot, SpawnOptions,
+    BlockingPool, Ctx, Info, Lane, Next, Policy, PoolError, Process, Reason, ReplyTo,
+    Snapshot as ProcessSnapshot, SpawnOptions,
 };
 use crate::stats::Counters;
 use ahash::AHashMap;
 use settee_engine::db::{self, DbOptions, DbWriter, PrepareOptions};
-use settee_engine::doc::stream::StreamOptions;
 use settee_engine::storage::{FileOptions, NodeCache};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -67,6 +67,8 @@ pub struct ServerShared {
     pub table: DbTable,
     /// The options of the node.
     pub options: NodeOptions,
+    /// How edits are made ready.
+    pub prepare: Arc<PrepareOptions>,
     /// The node cache.
     pub cache: Arc<NodeCache>,
     /// The pool for files.
@@ -77,7 +79,9 @@ pub struct ServerShared {
 
 impl std::fmt::Debug for ServerShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerShared").field("open", &self.table.len()).finish_non_exhaustive()
+        f.debug_struct("ServerShared")
+            .field("open", &self.table.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,19 +95,6 @@ impl ServerShared {
     /// The serial lane on which everything happens to one file, one after the other.
     fn lane(&self, name: &str) -> Lane {
         self.pool.lane(name)
-    }
-
-    /// How edits are made ready.
-    #[must_use]
-    pub fn prepare_options(&self) -> PrepareOptions {
-        PrepareOptions {
-            compression: self.options.compression,
-            streams: StreamOptions {
-                buffer_bytes: self.options.stream_buffer,
-                compression_level: self.options.attachment_level,
-                compressible_types: self.options.compressible_types.clone(),
-            },
-        }
     }
 
     fn db_options(&self, name: &str) -> DbOptions {
@@ -120,7 +111,7 @@ impl ServerShared {
                 header_read_count: self.options.header_read_count,
                 cache_depth: self.options.cache_depth,
             },
-            prepare: self.prepare_options(),
+            prepare: PrepareOptions::clone(&self.prepare),
             node: self.options.name.to_string(),
             everyone,
         }
@@ -178,7 +169,10 @@ impl Process for Server {
 
     fn handle_info(&mut self, info: Info, _ctx: &mut Ctx<Self>) -> Next {
         if let Info::Exit { from, reason } = info {
-            let died = self.open.iter().find(|(_, entry)| entry.db.process().is_some_and(|db| db.pid() == from));
+            let died = self
+                .open
+                .iter()
+                .find(|(_, entry)| entry.db.process().is_some_and(|db| db.pid() == from));
             if let Some(name) = died.map(|(name, _)| Arc::clone(name)) {
                 if !matches!(reason, Reason::Normal | Reason::Shutdown) {
                     tracing::error!(shard = &*name, %reason, "database process died; the shard is opened anew when used");
@@ -280,10 +274,15 @@ impl Server {
             lane: shared.lane(name),
             counters: Arc::clone(&shared.counters),
         };
-        let process = ctx.spawn_link::<Db>(args, SpawnOptions::default().capacity(DB_MAILBOX).policy(Policy::Wait)).map_err(|error| {
-            tracing::error!(shard = &**name, %error, "database process did not start");
-            ServerFailure::Stopping
-        })?;
+        let process = ctx
+            .spawn_link::<Db>(
+                args,
+                SpawnOptions::default().capacity(DB_MAILBOX).policy(Policy::Wait),
+            )
+            .map_err(|error| {
+                tracing::error!(shard = &**name, %error, "database process did not start");
+                ServerFailure::Stopping
+            })?;
         open.set_process(process);
         let lease = DbLease::new(&open).ok_or(ServerFailure::NotFound)?;
         let system = is_system(name);
@@ -334,7 +333,9 @@ impl Server {
         let name: Arc<str> = Arc::from(db.name());
         self.busy.entry(Arc::clone(&name)).or_default();
         self.args.shared.table.remove(&name);
-        let Some(process) = db.process().cloned() else { return };
+        let Some(process) = db.process().cloned() else {
+            return;
+        };
         let done = async move { process.call(CLOSE_DEADLINE, DbMsg::Close).await };
         ctx.spawn_future(done, move |closed| {
             if let Err(error) = closed {
@@ -454,15 +455,19 @@ fn open_file(
     let vfs = &shared.options.vfs;
     let options = shared.db_options(name);
     let cache = Some(Arc::clone(&shared.cache));
-    let exists = vfs.exists(&path).map_err(|error| failure(db::DbError::from_io(&path, "looking for", error)))?;
+    let exists = vfs
+        .exists(&path)
+        .map_err(|error| failure(db::DbError::from_io(&path, "looking for", error)))?;
     match create {
         Some(_) if exists => Err(ServerFailure::Exists),
         None if !exists => Err(ServerFailure::NotFound),
         None => db::open(vfs, &path, &options, new_uuid(), cache).map_err(failure),
         Some(props) => {
-            let writer = db::create(vfs, &path, &options, props.as_deref(), new_uuid(), cache).map_err(failure)?;
+            let writer =
+                db::create(vfs, &path, &options, props.as_deref(), new_uuid(), cache).map_err(failure)?;
             // A file whose name is not on disk is as lost as one without bytes.
-            sync_parents(shared, &path).map_err(|error| failure(db::DbError::from_io(&path, "syncing", error)))?;
+            sync_parents(shared, &path)
+                .map_err(|error| failure(db::DbError::from_io(&path, "syncing", error)))?;
             Ok(writer)
         }
     }
@@ -484,7 +489,9 @@ fn sync_parents(shared: &ServerShared, path: &Path) -> std::io::Result<()> {
 fn delete_file(shared: &ServerShared, name: &str) -> Result<(), ServerFailure> {
     let vfs = &shared.options.vfs;
     let path = shared.path(name);
-    let exists = vfs.exists(&path).map_err(|error| failure(db::DbError::from_io(&path, "looking for", error)))?;
+    let exists = vfs
+        .exists(&path)
+        .map_err(|error| failure(db::DbError::from_io(&path, "looking for", error)))?;
     if !exists {
         return Err(ServerFailure::NotFound);
     }

@@ -106,13 +106,21 @@ impl Counters {
                 &self.coalesced_updates,
                 "number of update batches that shared a commit",
             ),
-            counter(&["couchdb", "commits"], &self.commits, "number of commits performed"),
+            counter(
+                &["couchdb", "commits"],
+                &self.commits,
+                "number of commits performed",
+            ),
             counter(
                 &["couchdb", "couch_server", "all_dbs_active"],
                 &self.all_dbs_active,
                 "number of times an opening had to wait for room",
             ),
-            counter(&["couchdb", "couch_server", "lru_skip"], &self.lru_skip, "number of busy shards passed over"),
+            counter(
+                &["couchdb", "couch_server", "lru_skip"],
+                &self.lru_skip,
+                "number of busy shards passed over",
+            ),
             counter(
                 &["couchdb", "database_reads"],
                 &self.database_reads,
@@ -123,7 +131,11 @@ impl Counters {
                 &self.database_writes,
                 "number of times a database was changed",
             ),
-            counter(&["couchdb", "document_inserts"], &self.document_inserts, "number of documents inserted"),
+            counter(
+                &["couchdb", "document_inserts"],
+                &self.document_inserts,
+                "number of documents inserted",
+            ),
             counter(
                 &["couchdb", "document_writes"],
                 &self.document_writes,
@@ -140,13 +152,21 @@ impl Counters {
                 value: self.open_databases.value(),
                 description: "number of open databases",
             },
-            counter(&["settee", "blocked_reads"], &self.blocked_reads, "number of reads that waited for the disk"),
+            counter(
+                &["settee", "blocked_reads"],
+                &self.blocked_reads,
+                "number of reads that waited for the disk",
+            ),
             counter(
                 &["settee", "damaged_documents"],
                 &self.damaged_documents,
                 "number of reads that met a damaged document",
             ),
-            counter(&["settee", "lru_closed"], &self.lru_closed, "number of idle shards closed to make room"),
+            counter(
+                &["settee", "lru_closed"],
+                &self.lru_closed,
+                "number of idle shards closed to make room",
+            ),
         ]
     }
 }

@@ -6,8 +6,8 @@ use crate::coordinator::{Coordinator, DbError};
 use crate::open_db::DbTable;
 use crate::options::NodeOptions;
 use crate::runtime::{
-    ChildSpec, Name, Placement, Policy, PoolOptions, SpawnOptions, Strategy, Supervisor, SupervisorSpec, System,
-    SystemOptions,
+    ChildSpec, Name, Placement, Policy, PoolOptions, SpawnOptions, Strategy, Supervisor, SupervisorSpec,
+    System, SystemOptions,
 };
 use crate::server::{Server, ServerArgs, ServerShared};
 use crate::stats::Counters;
@@ -38,7 +38,9 @@ fn root(cleaners: &[CleanerArgs], servers: &ServerArgs, server_count: usize) -> 
     let mut cleaner_sup = supervisor(Strategy::OneForOne);
     for args in cleaners {
         let id = format!("cache_cleaner_{}", args.shard + 1);
-        let options = SpawnOptions::default().named(id.as_str()).on(Placement::Arbiter(args.shard));
+        let options = SpawnOptions::default()
+            .named(id.as_str())
+            .on(Placement::Arbiter(args.shard));
         cleaner_sup = cleaner_sup.child(ChildSpec::worker::<CacheCleaner>(id, args.clone(), options));
     }
     let mut server_sup = supervisor(Strategy::OneForOne);
@@ -54,9 +56,21 @@ fn root(cleaners: &[CleanerArgs], servers: &ServerArgs, server_count: usize) -> 
     let user_sup = supervisor(Strategy::OneForOne);
     let named = |name: &str| SpawnOptions::default().named(name);
     supervisor(Strategy::RestForOne)
-        .child(ChildSpec::supervisor("cache_cleaner_sup", cleaner_sup, named("cache_cleaner_sup")))
-        .child(ChildSpec::supervisor("server_sup", server_sup, named("server_sup")))
-        .child(ChildSpec::supervisor(USER_SUPERVISOR, user_sup, named(USER_SUPERVISOR)))
+        .child(ChildSpec::supervisor(
+            "cache_cleaner_sup",
+            cleaner_sup,
+            named("cache_cleaner_sup"),
+        ))
+        .child(ChildSpec::supervisor(
+            "server_sup",
+            server_sup,
+            named("server_sup"),
+        ))
+        .child(ChildSpec::supervisor(
+            USER_SUPERVISOR,
+            user_sup,
+            named(USER_SUPERVISOR),
+        ))
 }
 
 /// Name of a registry process, counted from zero.
@@ -103,7 +117,9 @@ pub struct NodeTree {
 
 impl std::fmt::Debug for NodeTree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NodeTree").field("coordinator", &self.coordinator).finish_non_exhaustive()
+        f.debug_struct("NodeTree")
+            .field("coordinator", &self.coordinator)
+            .finish_non_exhaustive()
     }
 }
 
@@ -122,8 +138,15 @@ impl NodeTree {
     ///
     /// # Errors
     /// As [`NodeTree::start`].
-    pub async fn start_in(system: System, options: NodeOptions, uuid: Option<String>) -> Result<Self, StartError> {
-        let pool_options = PoolOptions { threads: options.blocking_threads, queue: POOL_QUEUE };
+    pub async fn start_in(
+        system: System,
+        options: NodeOptions,
+        uuid: Option<String>,
+    ) -> Result<Self, StartError> {
+        let pool_options = PoolOptions {
+            threads: options.blocking_threads,
+            queue: POOL_QUEUE,
+        };
         let pool = system.add_pool(POOL, pool_options);
         let max_term = options.btree_chunk_size.saturating_mul(CACHED_TERM_CHUNKS);
         let cache = Arc::new(NodeCache::new(options.cache_bytes, max_term, options.arbiters));
@@ -135,21 +158,42 @@ impl NodeTree {
             cache: Arc::clone(&cache),
             pool,
             counters: Arc::new(Counters::default()),
+            prepare: Arc::new(options.prepare_options()),
             options,
         });
         let cleaners: Vec<CleanerArgs> = (0..cache.shards().len())
-            .map(|shard| CleanerArgs { cache: Arc::clone(&cache), shard, leave_percent: Arc::clone(&leave_percent) })
+            .map(|shard| CleanerArgs {
+                cache: Arc::clone(&cache),
+                shard,
+                leave_percent: Arc::clone(&leave_percent),
+            })
             .collect();
-        let spec = root(&cleaners, &ServerArgs { shared: Arc::clone(&shared), open_max }, server_count);
+        let spec = root(
+            &cleaners,
+            &ServerArgs {
+                shared: Arc::clone(&shared),
+                open_max,
+            },
+            server_count,
+        );
         let failed = |error: &dyn std::fmt::Display| StartError::Process(error.to_string());
         let root = system
             .spawn::<Supervisor>(spec, SpawnOptions::default().named("settee_sup"))
             .map_err(|error| failed(&error))?;
-        system.wait_started(root.pid()).await.map_err(|reason| failed(&reason))?;
-        let servers = (0..server_count).map(|index| Name::new(&system, server_name(index))).collect();
+        system
+            .wait_started(root.pid())
+            .await
+            .map_err(|reason| failed(&reason))?;
+        let servers = (0..server_count)
+            .map(|index| Name::new(&system, server_name(index)))
+            .collect();
         let uuid = uuid.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
         let coordinator = Coordinator::new(&system, shared, servers, uuid);
-        let tree = Self { system, coordinator, tunables: Tunables { cache, leave_percent } };
+        let tree = Self {
+            system,
+            coordinator,
+            tunables: Tunables { cache, leave_percent },
+        };
         if let Err(error) = tree.coordinator.ensure_node_databases().await {
             tree.stop(PERIOD).await;
             return Err(error.into());
@@ -177,7 +221,9 @@ impl NodeTree {
 
     /// Stops all processes, the last started first. Commits that are under way are finished.
     pub async fn stop(self, deadline: Duration) {
-        let Self { system, coordinator, .. } = self;
+        let Self {
+            system, coordinator, ..
+        } = self;
         drop(coordinator);
         let left = system.stop(deadline).await;
         if left > 0 {

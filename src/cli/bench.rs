@@ -3,8 +3,8 @@
 use super::Failure;
 use super::args::{BenchArgs, DocSizeArg};
 use crate::bench::{
-    self, DocBatch, DocSize, Environment, Figures, HttpTarget, Options, Outcome, Output, Progress, Target, TargetError,
-    WriteOutcome, report,
+    self, DocBatch, DocSize, Environment, Figures, HttpTarget, Options, Outcome, Output, Progress, Target,
+    TargetError, WriteOutcome, report,
 };
 use crate::node::{Node, NodeConfig};
 use settee_actors::coordinator::{
@@ -53,7 +53,11 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
 async fn measure<T: Target>(target: &mut T, options: &Options, json: bool) -> Result<Outcome, Failure> {
     let mut stdout = std::io::stdout();
     let lines: Option<&mut (dyn Write + Send)> = if json { None } else { Some(&mut stdout) };
-    let progress = if json { Progress::hidden() } else { Progress::visible() };
+    let progress = if json {
+        Progress::hidden()
+    } else {
+        Progress::visible()
+    };
     Ok(bench::run(target, options, Output { lines, progress }).await?)
 }
 
@@ -68,12 +72,20 @@ async fn in_process(args: &BenchArgs, options: Options) -> Result<Outcome, Failu
         (None, Some(temporary)) => temporary.path().to_owned(),
         (None, None) => return Err("no data directory".into()),
     };
-    let node = Node::open(NodeConfig { sets: args.set.clone(), ..NodeConfig::new(data) }).await?;
-    let mut target = NodeTarget { coordinator: node.coordinator().clone() };
+    let node = Node::open(NodeConfig {
+        sets: args.set.clone(),
+        ..NodeConfig::new(data)
+    })
+    .await?;
+    let mut target = NodeTarget {
+        coordinator: node.coordinator().clone(),
+    };
     let json = args.json;
     let (sender, outcome) = tokio::sync::oneshot::channel();
     let run = async move {
-        let outcome = measure(&mut target, &options, json).await.map_err(|error| error.to_string());
+        let outcome = measure(&mut target, &options, json)
+            .await
+            .map_err(|error| error.to_string());
         // The receiver waits below; it is gone only when the whole program is.
         let _ = sender.send(outcome);
     };
@@ -99,17 +111,34 @@ fn name(db: &str) -> Result<DbName, TargetError> {
 }
 
 fn parse(json: &[u8]) -> Result<DocEdit, DocError> {
-    parse_edit(json, &EditOptions { id: IdSource::Body, new_edits: true, limits: DocLimits::default() })
+    parse_edit(
+        json,
+        &EditOptions {
+            id: IdSource::Body,
+            new_edits: true,
+            limits: DocLimits::default(),
+        },
+    )
 }
 
 impl NodeTarget {
-    async fn write(&self, db: &str, edits: Result<Vec<DocEdit>, DocError>) -> Result<WriteOutcome, TargetError> {
+    async fn write(
+        &self,
+        db: &str,
+        edits: Result<Vec<DocEdit>, DocError>,
+    ) -> Result<WriteOutcome, TargetError> {
         let edits = edits.map_err(|error| TargetError::Unexpected(error.to_string()))?;
         let expected = edits.len();
-        let results =
-            self.coordinator.update_docs(&name(db)?, edits, UpdateDocs::default()).await.map_err(failed)?;
+        let results = self
+            .coordinator
+            .update_docs(&name(db)?, edits, UpdateDocs::default())
+            .await
+            .map_err(failed)?;
         if results.len() != expected {
-            return Err(TargetError::Unexpected(format!("{} answers for {expected} documents", results.len())));
+            return Err(TargetError::Unexpected(format!(
+                "{} answers for {expected} documents",
+                results.len()
+            )));
         }
         let mut outcome = WriteOutcome::Ok;
         for result in results {
@@ -140,8 +169,15 @@ impl Target for NodeTarget {
     }
 
     async fn create_db(&mut self, db: &str, q: Option<u32>, n: Option<u32>) -> Result<(), TargetError> {
-        let options = CreateDb { q, n, partitioned: false };
-        self.coordinator.create_db(&name(db)?, options).await.map_err(failed)
+        let options = CreateDb {
+            q,
+            n,
+            partitioned: false,
+        };
+        self.coordinator
+            .create_db(&name(db)?, options)
+            .await
+            .map_err(failed)
     }
 
     async fn delete_db(&mut self, db: &str) -> Result<(), TargetError> {
@@ -155,7 +191,11 @@ impl Target for NodeTarget {
 
     async fn figures(&mut self, db: &str) -> Result<Figures, TargetError> {
         let info = self.coordinator.db_info(&name(db)?).await.map_err(failed)?;
-        Ok(Figures { doc_count: info.doc_count, q: info.q.into(), n: info.n.into() })
+        Ok(Figures {
+            doc_count: info.doc_count,
+            q: info.q.into(),
+            n: info.n.into(),
+        })
     }
 
     async fn backlog(&mut self) -> Result<Option<u64>, TargetError> {
@@ -163,13 +203,21 @@ impl Target for NodeTarget {
     }
 
     async fn bulk_docs(&mut self, db: &str, batch: &DocBatch) -> Result<WriteOutcome, TargetError> {
-        let edits = batch.docs.iter().map(|doc| parse(&batch.body[doc.clone()])).collect();
+        let edits = batch
+            .docs
+            .iter()
+            .map(|doc| parse(&batch.body[doc.clone()]))
+            .collect();
         self.write(db, edits).await
     }
 
     async fn get(&mut self, db: &str, id: u64) -> Result<u64, TargetError> {
         let id = DocId::new(&id.to_string()).map_err(|error| TargetError::Unexpected(error.to_string()))?;
-        let opened = self.coordinator.open_doc(&name(db)?, &id, &OpenDoc::default()).await.map_err(failed)?;
+        let opened = self
+            .coordinator
+            .open_doc(&name(db)?, &id, &OpenDoc::default())
+            .await
+            .map_err(failed)?;
         let mut json = Vec::with_capacity(opened.doc.body.len() + 64);
         let written = opened.doc.write_json(&mut json, &JsonOptions::default());
         written.map_err(|error| TargetError::Unexpected(error.to_string()))?;
@@ -177,8 +225,15 @@ impl Target for NodeTarget {
     }
 
     async fn all_docs(&mut self, db: &str, include_docs: bool) -> Result<u64, TargetError> {
-        let args = AllDocsArgs { include_docs, ..AllDocsArgs::default() };
-        let mut stream = self.coordinator.all_docs(&name(db)?, args).await.map_err(failed)?;
+        let args = AllDocsArgs {
+            include_docs,
+            ..AllDocsArgs::default()
+        };
+        let mut stream = self
+            .coordinator
+            .all_docs(&name(db)?, args)
+            .await
+            .map_err(failed)?;
         let mut rows = 0;
         while let Some(run) = stream.next().await {
             rows += run.map_err(failed)?.len() as u64;
@@ -187,8 +242,11 @@ impl Target for NodeTarget {
     }
 
     async fn changes(&mut self, db: &str) -> Result<u64, TargetError> {
-        let mut stream =
-            self.coordinator.changes(&name(db)?, ChangesArgs::default()).await.map_err(failed)?;
+        let mut stream = self
+            .coordinator
+            .changes(&name(db)?, ChangesArgs::default())
+            .await
+            .map_err(failed)?;
         let mut rows = 0;
         while let Some(event) = stream.next().await {
             if let ChangesEvent::Rows(run) = event.map_err(failed)? {

@@ -18,7 +18,11 @@ use std::sync::Arc;
 pub fn run(args: &DepthArgs) -> Result<(), Failure> {
     let vfs: Arc<dyn Vfs> = Arc::new(RealVfs);
     let target = Path::new(&args.target);
-    let files = if vfs.exists(target)? { vec![target.to_owned()] } else { shard_files(&vfs, args)? };
+    let files = if vfs.exists(target)? {
+        vec![target.to_owned()]
+    } else {
+        shard_files(&vfs, args)?
+    };
     let mut table = Table::new();
     table.set_header(["file", "tree", "depth", "level", "nodes", "entries", "bytes"]);
     for file in &files {
@@ -58,7 +62,13 @@ fn add_rows(table: &mut Table, file: &Path, snapshot: &Snapshot) -> Result<(), F
 
 /// The files of a database's shards, as `_dbs` of the data directory names them.
 fn shard_files(vfs: &Arc<dyn Vfs>, args: &DepthArgs) -> Result<Vec<PathBuf>, Failure> {
-    let missing = || format!("{} is neither a file nor a database in {}", args.target, args.data.display());
+    let missing = || {
+        format!(
+            "{} is neither a file nor a database in {}",
+            args.target,
+            args.data.display()
+        )
+    };
     let dbs = args.data.join("_dbs.couch");
     let name = DbName::new(&args.target).map_err(|_| missing())?;
     if !vfs.exists(&dbs)? {
@@ -66,10 +76,16 @@ fn shard_files(vfs: &Arc<dyn Vfs>, args: &DepthArgs) -> Result<Vec<PathBuf>, Fai
     }
     let id = DocId::from_stored(args.target.as_bytes())?;
     let found = db::peek(vfs, &dbs)?.open_doc(&id, &ReadDoc::default(), Wait::Yes)?;
-    let DocLookup::Found(found) = found else { return Err(missing().into()) };
+    let DocLookup::Found(found) = found else {
+        return Err(missing().into());
+    };
     if found.doc.deleted {
         return Err(missing().into());
     }
     let map = ShardMap::from_term(name, &found.doc.body)?;
-    Ok(map.shards().iter().map(|shard| args.data.join(format!("{}.couch", shard.name()))).collect())
+    Ok(map
+        .shards()
+        .iter()
+        .map(|shard| args.data.join(format!("{}.couch", shard.name())))
+        .collect())
 }

@@ -46,11 +46,19 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     let listener = TcpListener::bind((address.as_str(), settings.chttpd.port))
         .map_err(|error| format!("cannot listen on {address}:{}: {error}", settings.chttpd.port))?;
     let node = Node::open_with(stack, &args.data, args.name.as_deref()).await?;
-    let deps = HttpDeps { coordinator: node.coordinator().clone(), config: node.config().clone(), workers: None };
+    let deps = HttpDeps {
+        coordinator: node.coordinator().clone(),
+        config: node.config().clone(),
+        workers: None,
+    };
     let server = HttpServer::start(deps, listener)?;
     let mut out = std::io::stdout();
     if let Some(first) = &prepared.first_admin {
-        writeln!(out, "first start: administrator {} with password {}", first.name, first.password)?;
+        writeln!(
+            out,
+            "first start: administrator {} with password {}",
+            first.name, first.password
+        )?;
     }
     writeln!(out, "settee listening on http://{}", server.addr())?;
     out.flush()?;

@@ -45,8 +45,15 @@ impl Coordinator {
         range: Range<u64>,
     ) -> Result<AttachmentStream, DbError> {
         let map = self.shards(db).await?;
-        let attachment = doc.doc.atts.get(index).ok_or_else(|| DbError::Internal("no such attachment".to_owned()))?;
-        let shard = map.shards().get(doc.shard).ok_or_else(|| DbError::Internal("no such shard".to_owned()))?;
+        let attachment = doc
+            .doc
+            .atts
+            .get(index)
+            .ok_or_else(|| DbError::Internal("no such attachment".to_owned()))?;
+        let shard = map
+            .shards()
+            .get(doc.shard)
+            .ok_or_else(|| DbError::Internal("no such shard".to_owned()))?;
         let lease = self.lease(shard.name()).await?;
         Ok(AttachmentStream::new(self.clone(), lease, attachment, range))
     }
@@ -65,8 +72,8 @@ impl Coordinator {
     ) -> Result<AttachmentSink, DbError> {
         let map = self.shards(db).await?;
         let lease = self.lease(map.shards()[shard_of(&map, id)?].name()).await?;
-        let options = self.shared().prepare_options().streams;
-        let writer = StreamWriter::new(&options, content_type, announced.encoding);
+        let options = &self.shared().prepare.streams;
+        let writer = StreamWriter::new(options, content_type, announced.encoding);
         Ok(AttachmentSink {
             coordinator: self.clone(),
             lease,
@@ -113,7 +120,9 @@ impl AttachmentSink {
     /// What writing met.
     pub async fn write(&mut self, data: &[u8]) -> Result<(), DbError> {
         let mut chunks = Vec::new();
-        let Ok(()) = self.writer.write(data, &mut collect(&mut chunks, &mut self.chunks));
+        let Ok(()) = self
+            .writer
+            .write(data, &mut collect(&mut chunks, &mut self.chunks));
         self.append_all(chunks).await
     }
 
@@ -123,7 +132,10 @@ impl AttachmentSink {
     /// When the bytes are not those that were announced, or what writing met.
     pub async fn finish(mut self) -> Result<Attachment, DbError> {
         let mut chunks = Vec::new();
-        let writer = std::mem::replace(&mut self.writer, StreamWriter::new(&StreamOptions::default(), "", Encoding::Identity));
+        let writer = std::mem::replace(
+            &mut self.writer,
+            StreamWriter::new(&StreamOptions::default(), "", Encoding::Identity),
+        );
         let Ok(end) = writer.finish(&mut collect(&mut chunks, &mut self.chunks));
         self.append_all(chunks).await?;
         let mut attachment = end.into_attachment(&self.name, &self.content_type, 0, &self.announced)?;
@@ -154,7 +166,9 @@ fn collect<'a>(
 
 async fn append(coordinator: &Coordinator, lease: &DbLease, chunk: Vec<u8>) -> Result<(u64, u64), DbError> {
     let chunk = Bytes::from(chunk);
-    coordinator.tell(lease, |reply| DbMsg::AppendAttachment(chunk, reply)).await
+    coordinator
+        .tell(lease, |reply| DbMsg::AppendAttachment(chunk, reply))
+        .await
 }
 
 /// The stored bytes of an attachment, one chunk of the file after the other.
@@ -182,13 +196,24 @@ impl AttachmentStream {
             let begin = range.start.saturating_sub(before).min(*length);
             let end = range.end.saturating_sub(before).min(*length);
             if begin < end {
-                let wanted = usize::try_from(begin).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-                chunks.push_back(Part { position: *position, length: *length, wanted });
+                let wanted =
+                    usize::try_from(begin).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
+                chunks.push_back(Part {
+                    position: *position,
+                    length: *length,
+                    wanted,
+                });
             }
             before = before.saturating_add(*length);
         }
         let snapshot = lease.snapshot();
-        Self { coordinator, _lease: lease, snapshot, chunks, reading: None }
+        Self {
+            coordinator,
+            _lease: lease,
+            snapshot,
+            chunks,
+            reading: None,
+        }
     }
 
     /// All bytes at once.
@@ -198,14 +223,20 @@ impl AttachmentStream {
     pub async fn read_all(mut self) -> Result<Vec<u8>, DbError> {
         let mut all = Vec::new();
         while let Some(part) = self.chunks.pop_front() {
-            all.extend_from_slice(&read_part(self.coordinator.clone(), Arc::clone(&self.snapshot), part).await?);
+            all.extend_from_slice(
+                &read_part(self.coordinator.clone(), Arc::clone(&self.snapshot), part).await?,
+            );
         }
         Ok(all)
     }
 }
 
 async fn read_part(coordinator: Coordinator, snapshot: Arc<Snapshot>, part: Part) -> Result<Bytes, DbError> {
-    let Part { position, length, wanted } = part;
+    let Part {
+        position,
+        length,
+        wanted,
+    } = part;
     let read = move |wait: Wait| -> Result<Vec<u8>, EngineError> {
         let mut out = Vec::new();
         snapshot.read_attachment_chunk(position, length, wait, &mut out)?;
@@ -220,11 +251,15 @@ impl Stream for AttachmentStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.reading.is_none() {
-            let Some(part) = self.chunks.pop_front() else { return Poll::Ready(None) };
+            let Some(part) = self.chunks.pop_front() else {
+                return Poll::Ready(None);
+            };
             let read = read_part(self.coordinator.clone(), Arc::clone(&self.snapshot), part);
             self.reading = Some(Box::pin(read));
         }
-        let Some(reading) = self.reading.as_mut() else { return Poll::Ready(None) };
+        let Some(reading) = self.reading.as_mut() else {
+            return Poll::Ready(None);
+        };
         match reading.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(done) => {

@@ -7,8 +7,8 @@ use crate::open_db::DbLease;
 use crate::server::ServerMsg;
 use futures_util::future::{join_all, try_join_all};
 use settee_engine::cluster::{
-    Candidate, ClusterInfo, DbInfoMerge, HashKind, InfoStep, ShardInfo, ShardMap, ShardMapOptions, ShardSeq, choose_shards,
-    shard_suffix,
+    Candidate, ClusterInfo, DbInfoMerge, HashKind, InfoStep, ShardInfo, ShardMap, ShardMapOptions, ShardSeq,
+    choose_shards, shard_suffix,
 };
 use settee_engine::codec::json::{ejson_size, json_to_term, term_to_json};
 use settee_engine::codec::term::write;
@@ -29,7 +29,9 @@ impl Coordinator {
     pub async fn create_db(&self, name: &DbName, options: CreateDb) -> Result<(), DbError> {
         let q = options.q.unwrap_or(self.inner.shared.options.q);
         if q == 0 || q > Q_MAX {
-            return Err(DbError::BadRequest("The `q` value should be a positive integer.".to_owned()));
+            return Err(DbError::BadRequest(
+                "The `q` value should be a positive integer.".to_owned(),
+            ));
         }
         if matches!(name.as_str(), DBS | NODES) {
             return Err(DbError::DatabaseExists(name.as_str().to_owned()));
@@ -40,7 +42,10 @@ impl Coordinator {
         }
         let map = self.new_map(name, q, options)?;
         let props = props_of(&map);
-        let created = map.shards().iter().map(|shard| self.create_shard(shard.name(), Some(props.clone())));
+        let created = map
+            .shards()
+            .iter()
+            .map(|shard| self.create_shard(shard.name(), Some(props.clone())));
         for created in join_all(created).await {
             created?;
         }
@@ -52,20 +57,38 @@ impl Coordinator {
 
     fn new_map(&self, name: &DbName, q: u32, options: CreateDb) -> Result<ShardMap, DbError> {
         let internal = |error: &dyn std::fmt::Display| DbError::Internal(error.to_string());
-        let candidates = [Candidate { node: self.node_name().clone(), zone: None }];
+        let candidates = [Candidate {
+            node: self.node_name().clone(),
+            zone: None,
+        }];
         let n = options.n.unwrap_or(self.inner.shared.options.n) as usize;
-        let shards = choose_shards(&candidates, q, n, None, |below| rand::random_range(0..below.max(1)))
-            .map_err(|error| internal(&error))?;
+        let shards = choose_shards(&candidates, q, n, None, |below| {
+            rand::random_range(0..below.max(1))
+        })
+        .map_err(|error| internal(&error))?;
         let now = self.inner.system.clock().now_unix_micros() / 1_000_000;
-        let hash = if options.partitioned { HashKind::Partition } else { HashKind::Crc32 };
-        let options = ShardMapOptions { partitioned: options.partitioned, hash, engine: None };
+        let hash = if options.partitioned {
+            HashKind::Partition
+        } else {
+            HashKind::Crc32
+        };
+        let options = ShardMapOptions {
+            partitioned: options.partitioned,
+            hash,
+            engine: None,
+        };
         ShardMap::new(name.clone(), shard_suffix(now), shards, options).map_err(|error| internal(&error))
     }
 
     async fn create_shard(&self, shard: &Arc<str>, props: Option<Vec<u8>>) -> Result<DbLease, DbError> {
         let name = Arc::clone(shard);
-        let created = self.server(shard).call(self.deadline(), |reply| ServerMsg::Create(name, props, reply)).await;
-        created.map_err(call_failed)?.map_err(|failure| self.server_failed(shard, failure))
+        let created = self
+            .server(shard)
+            .call(self.deadline(), |reply| ServerMsg::Create(name, props, reply))
+            .await;
+        created
+            .map_err(call_failed)?
+            .map_err(|failure| self.server_failed(shard, failure))
     }
 
     /// Creates a node-local database when it is missing.
@@ -98,7 +121,18 @@ impl Coordinator {
         let id = id.map_err(|error| DbError::Internal(error.to_string()))?;
         let revs = RevPath::default();
         let external_size = ejson_size(&body);
-        self.write_local_db(NODES, DocEdit { id, revs, deleted: false, body, external_size, atts: Vec::new() }).await
+        self.write_local_db(
+            NODES,
+            DocEdit {
+                id,
+                revs,
+                deleted: false,
+                body,
+                external_size,
+                atts: Vec::new(),
+            },
+        )
+        .await
     }
 
     async fn write_map(&self, name: &DbName, map: &ShardMap) -> Result<(), DbError> {
@@ -120,11 +154,13 @@ impl Coordinator {
     pub async fn write_local_db(&self, database: &str, edit: DocEdit) -> Result<(), DbError> {
         let lease = self.lease(&Arc::from(database)).await?;
         let id = edit.id.as_str().to_owned();
-        let options = self.inner.shared.prepare_options();
-        let prepared = Preparer::new(&options)
+        let prepared = Preparer::new(&self.inner.shared.prepare)
             .prepare(&lease.snapshot(), edit, false, Wait::Yes)
             .map_err(|error| read_failed(&error))?;
-        let batch = Batch { docs: vec![prepared], locals: Vec::new() };
+        let batch = Batch {
+            docs: vec![prepared],
+            locals: Vec::new(),
+        };
         let answer = self.tell(&lease, |reply| DbMsg::Update(batch, reply)).await?;
         match answer.docs.first() {
             Some(UpdateOutcome::Written(_) | UpdateOutcome::Known(_)) => Ok(()),
@@ -139,7 +175,11 @@ impl Coordinator {
         make: impl FnOnce(crate::runtime::ReplyTo<Result<T, DbFailure>>) -> DbMsg,
     ) -> Result<T, DbError> {
         let process = lease.process().ok_or(DbError::ShuttingDown)?;
-        process.call(self.deadline(), make).await.map_err(call_failed)?.map_err(|error| read_failed(&error))
+        process
+            .call(self.deadline(), make)
+            .await
+            .map_err(call_failed)?
+            .map_err(|error| read_failed(&error))
     }
 
     /// Deletes a database: first the document in `_dbs`, then the files.
@@ -148,7 +188,9 @@ impl Coordinator {
     /// [`DbError::DatabaseDoesNotExist`], or what writing met.
     pub async fn delete_db(&self, name: &DbName) -> Result<(), DbError> {
         if matches!(name.as_str(), DBS | NODES) {
-            return Err(DbError::BadRequest(format!("{name} belongs to the node and is not deleted")));
+            return Err(DbError::BadRequest(format!(
+                "{name} belongs to the node and is not deleted"
+            )));
         }
         let _order = self.inner.maps.lock(name).lock().await;
         let Some(map) = self.read_map(name).await? else {
@@ -160,11 +202,18 @@ impl Coordinator {
             let shard = Arc::clone(shard.name());
             async move {
                 let name = Arc::clone(&shard);
-                let deleted = self.server(&shard).call(self.deadline(), |reply| ServerMsg::Delete(name, reply)).await;
+                let deleted = self
+                    .server(&shard)
+                    .call(self.deadline(), |reply| ServerMsg::Delete(name, reply))
+                    .await;
                 match deleted {
                     Ok(Ok(())) => {}
-                    Ok(Err(failure)) => tracing::warn!(%shard, ?failure, "file of a deleted database was not removed"),
-                    Err(error) => tracing::warn!(%shard, %error, "file of a deleted database was not removed"),
+                    Ok(Err(failure)) => {
+                        tracing::warn!(%shard, ?failure, "file of a deleted database was not removed")
+                    }
+                    Err(error) => {
+                        tracing::warn!(%shard, %error, "file of a deleted database was not removed")
+                    }
                 }
             }
         });
@@ -180,7 +229,10 @@ impl Coordinator {
         let snapshot = lease.snapshot();
         let doc_id = id.clone();
         let info = self.read(move |wait| snapshot.full_info(&doc_id, wait)).await?;
-        let live = info.iter().flat_map(|info| info.tree.leaves_sorted()).filter(|leaf| !leaf.is_deleted());
+        let live = info
+            .iter()
+            .flat_map(|info| info.tree.leaves_sorted())
+            .filter(|leaf| !leaf.is_deleted());
         let live: Vec<Rev> = live.map(|leaf| leaf.rev()).collect();
         for rev in live {
             let mut body = Vec::new();
@@ -227,7 +279,9 @@ impl Coordinator {
     /// As [`Coordinator::shards`], or what reading met.
     pub async fn db_info(&self, name: &DbName) -> Result<DbInfo, DbError> {
         let map = self.shards(name).await?;
-        let copies = (0..map.shards().len()).map(|shard| (shard, self.node_name().clone())).collect();
+        let copies = (0..map.shards().len())
+            .map(|shard| (shard, self.node_name().clone()))
+            .collect();
         let mut merge = DbInfoMerge::new(&map, copies);
         for (worker, lease) in self.leases(&map).await?.into_iter().enumerate() {
             let snapshot = lease.snapshot();
@@ -284,7 +338,11 @@ impl Coordinator {
         // An object is a tuple of one list; the list alone is stored.
         let members = match object.split_at_checked(2) {
             Some(([104, 1], members)) => members.to_vec(),
-            _ => return Err(DbError::BadRequest("Request body must be a JSON object".to_owned())),
+            _ => {
+                return Err(DbError::BadRequest(
+                    "Request body must be a JSON object".to_owned(),
+                ));
+            }
         };
         self.set_all(name, || Setting::Security(members.clone())).await
     }
@@ -303,7 +361,9 @@ impl Coordinator {
     /// When `limit` is 0, or what writing met.
     pub async fn set_revs_limit(&self, name: &DbName, limit: u64) -> Result<(), DbError> {
         if limit == 0 {
-            return Err(DbError::BadRequest("`revs_limit` must be positive integer".to_owned()));
+            return Err(DbError::BadRequest(
+                "`revs_limit` must be positive integer".to_owned(),
+            ));
         }
         self.set_all(name, || Setting::RevsLimit(limit)).await
     }
@@ -322,7 +382,9 @@ impl Coordinator {
     /// When `limit` is 0, or what writing met.
     pub async fn set_purged_infos_limit(&self, name: &DbName, limit: u64) -> Result<(), DbError> {
         if limit == 0 {
-            return Err(DbError::BadRequest("`purged_infos_limit` must be positive integer".to_owned()));
+            return Err(DbError::BadRequest(
+                "`purged_infos_limit` must be positive integer".to_owned(),
+            ));
         }
         self.set_all(name, || Setting::PurgeInfosLimit(limit)).await
     }
@@ -340,7 +402,10 @@ impl Coordinator {
     /// A shard that answers for what all shards have alike.
     async fn any_shard(&self, name: &DbName) -> Result<DbLease, DbError> {
         let map = self.shards(name).await?;
-        let shard = map.shards().first().ok_or_else(|| DbError::Internal("a map without shards".to_owned()))?;
+        let shard = map
+            .shards()
+            .first()
+            .ok_or_else(|| DbError::Internal("a map without shards".to_owned()))?;
         self.lease(shard.name()).await
     }
 }

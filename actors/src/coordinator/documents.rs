@@ -27,8 +27,12 @@ impl Coordinator {
         };
         let snapshot = lease.snapshot();
         let doc_id = id.clone();
-        let found = self.read(move |wait| snapshot.open_doc(&doc_id, &what, wait)).await?;
-        let DocLookup::Found(found) = found else { return Err(DbError::NotFound(Missing::Missing)) };
+        let found = self
+            .read(move |wait| snapshot.open_doc(&doc_id, &what, wait))
+            .await?;
+        let DocLookup::Found(found) = found else {
+            return Err(DbError::NotFound(Missing::Missing));
+        };
         if found.doc.deleted && !options.deleted && options.rev.is_none() {
             return Err(DbError::NotFound(Missing::Deleted));
         }
@@ -89,7 +93,9 @@ impl Coordinator {
             OpenRevs::List(revs) => Some(revs),
         };
         let asked = revs.clone();
-        let found = self.read(move |wait| snapshot.open_revs(&id, asked.as_deref(), latest, wait)).await?;
+        let found = self
+            .read(move |wait| snapshot.open_revs(&id, asked.as_deref(), latest, wait))
+            .await?;
         let Some(found) = found else {
             return Ok(revs.unwrap_or_default().into_iter().map(Err).collect());
         };
@@ -124,7 +130,11 @@ impl Coordinator {
         }
         let mut answers: Vec<Option<MissingRevs>> = Vec::new();
         answers.resize_with(wanted.len(), || None);
-        for (shard, indexes) in by_shard.into_iter().enumerate().filter(|(_, indexes)| !indexes.is_empty()) {
+        for (shard, indexes) in by_shard
+            .into_iter()
+            .enumerate()
+            .filter(|(_, indexes)| !indexes.is_empty())
+        {
             let lease = self.lease(map.shards()[shard].name()).await?;
             let snapshot = lease.snapshot();
             let ids: Vec<DocId> = indexes.iter().map(|index| wanted[*index].0.clone()).collect();
@@ -145,7 +155,11 @@ impl Coordinator {
                     }
                 };
                 if !missing.is_empty() {
-                    answers[index] = Some(MissingRevs { id: id.clone(), missing, possible_ancestors });
+                    answers[index] = Some(MissingRevs {
+                        id: id.clone(),
+                        missing,
+                        possible_ancestors,
+                    });
                 }
             }
         }
@@ -157,8 +171,16 @@ fn opened(found: FoundDoc, shard: usize, options: &OpenDoc) -> OpenedDoc {
     OpenedDoc {
         doc: found.doc,
         revs_info: found.revs_info,
-        conflicts: if options.conflicts { found.conflicts } else { Vec::new() },
-        deleted_conflicts: if options.deleted_conflicts { found.deleted_conflicts } else { Vec::new() },
+        conflicts: if options.conflicts {
+            found.conflicts
+        } else {
+            Vec::new()
+        },
+        deleted_conflicts: if options.deleted_conflicts {
+            found.deleted_conflicts
+        } else {
+            Vec::new()
+        },
         local_seq: options.local_seq.then_some(found.seq),
         shard,
     }
@@ -166,5 +188,6 @@ fn opened(found: FoundDoc, shard: usize, options: &OpenDoc) -> OpenedDoc {
 
 /// Index of the shard that a document belongs to.
 pub(super) fn shard_of(map: &ShardMap, id: &DocId) -> Result<usize, DbError> {
-    map.for_doc(id.as_bytes()).map_err(|error| DbError::IllegalDocId(error.to_string()))
+    map.for_doc(id.as_bytes())
+        .map_err(|error| DbError::IllegalDocId(error.to_string()))
 }

@@ -68,9 +68,11 @@ impl Coordinator {
         }
         // Under the lock of the name, so that a map read before a deletion is not kept after it.
         let _order = self.inner.maps.lock(name).lock().await;
-        let map = Arc::new(self.read_map(name).await?.ok_or_else(|| {
-            DbError::DatabaseDoesNotExist(name.as_str().to_owned())
-        })?);
+        let map = Arc::new(
+            self.read_map(name)
+                .await?
+                .ok_or_else(|| DbError::DatabaseDoesNotExist(name.as_str().to_owned()))?,
+        );
         self.inner.maps.insert(name.clone(), Arc::clone(&map));
         Ok(map)
     }
@@ -78,14 +80,19 @@ impl Coordinator {
     /// The shard map as `_dbs` says it now.
     pub(super) async fn read_map(&self, name: &DbName) -> Result<Option<ShardMap>, DbError> {
         let dbs = self.lease(&Arc::from(DBS)).await?;
-        let id = DocId::from_stored(name.as_str().as_bytes()).map_err(|error| DbError::Internal(error.to_string()))?;
+        let id = DocId::from_stored(name.as_str().as_bytes())
+            .map_err(|error| DbError::Internal(error.to_string()))?;
         let snapshot = dbs.snapshot();
-        let found = self.read(move |wait| snapshot.open_doc(&id, &ReadDoc::default(), wait)).await?;
+        let found = self
+            .read(move |wait| snapshot.open_doc(&id, &ReadDoc::default(), wait))
+            .await?;
         match found {
             DocLookup::Found(found) if !found.doc.deleted => {
-                let map = ShardMap::from_term(name.clone(), &found.doc.body).map_err(|error| {
-                    DbError::Corrupt { id: Some(name.as_str().to_owned()), detail: format!("_dbs: {error}") }
-                })?;
+                let map =
+                    ShardMap::from_term(name.clone(), &found.doc.body).map_err(|error| DbError::Corrupt {
+                        id: Some(name.as_str().to_owned()),
+                        detail: format!("_dbs: {error}"),
+                    })?;
                 Ok(Some(map))
             }
             _ => Ok(None),

@@ -16,8 +16,9 @@ mod updates;
 pub use attachments::{AttachmentSink, AttachmentStream};
 pub use streams::{ChangesStream, RowStream};
 pub use types::{
-    AllDocsArgs, ChangesArgs, ChangesEvent, ChangesStyle, CreateDb, DbError, DbInfo, DocRefusal, Feed, KeyArg, Missing,
-    MissingRevs, Namespace, OpenDoc, OpenRevs, OpenedDoc, Rows, Since, UpdateDocs, UpdateResult, Updated,
+    AllDocsArgs, ChangesArgs, ChangesEvent, ChangesStyle, CreateDb, DbError, DbInfo, DocRefusal, Feed,
+    KeyArg, Missing, MissingRevs, Namespace, OpenDoc, OpenRevs, OpenedDoc, Rows, Since, UpdateDocs,
+    UpdateResult, Updated,
 };
 
 use crate::open_db::DbLease;
@@ -48,14 +49,21 @@ struct Inner {
 
 impl std::fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Coordinator").field("node", self.node_name()).finish_non_exhaustive()
+        f.debug_struct("Coordinator")
+            .field("node", self.node_name())
+            .finish_non_exhaustive()
     }
 }
 
 impl Coordinator {
     /// A coordinator over these registry processes. `uuid` names the server to clients.
     #[must_use]
-    pub fn new(system: &System, shared: Arc<ServerShared>, servers: Vec<Name<ServerMsg>>, uuid: String) -> Self {
+    pub fn new(
+        system: &System,
+        shared: Arc<ServerShared>,
+        servers: Vec<Name<ServerMsg>>,
+        uuid: String,
+    ) -> Self {
         let inner = Inner {
             system: system.uncounted(),
             shared,
@@ -64,7 +72,9 @@ impl Coordinator {
             maps: maps::Maps::default(),
             uuid,
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Name of this node.
@@ -113,13 +123,21 @@ impl Coordinator {
     }
 
     /// The right to use an open shard; opens it first when it is closed.
-    pub(crate) async fn lease(&self, shard: &Arc<str>) -> Result<DbLease, DbError> {
+    ///
+    /// # Errors
+    /// [`DbError::DatabaseDoesNotExist`], or what opening met.
+    pub async fn lease(&self, shard: &Arc<str>) -> Result<DbLease, DbError> {
         if let Some(lease) = self.inner.shared.table.lease(shard) {
             return Ok(lease);
         }
         let name = Arc::clone(shard);
-        let opened = self.server(shard).call(self.deadline(), |reply| ServerMsg::Open(name, reply)).await;
-        opened.map_err(call_failed)?.map_err(|failure| self.server_failed(shard, failure))
+        let opened = self
+            .server(shard)
+            .call(self.deadline(), |reply| ServerMsg::Open(name, reply))
+            .await;
+        opened
+            .map_err(call_failed)?
+            .map_err(|failure| self.server_failed(shard, failure))
     }
 
     /// Leases of all shards of a database, in the order of the map.
@@ -152,7 +170,8 @@ impl Coordinator {
         }
         self.inner.shared.counters.blocked_reads.increment();
         let done = self.inner.shared.pool.run(move || read(Wait::Yes)).await;
-        done.map_err(pool_failed)?.map_err(|error| self.read_failed(&error))
+        done.map_err(pool_failed)?
+            .map_err(|error| self.read_failed(&error))
     }
 
     fn read_failed(&self, error: &db::DbError) -> DbError {
@@ -197,4 +216,3 @@ pub(crate) fn read_failed(error: &db::DbError) -> DbError {
         other => DbError::Storage(other.to_string()),
     }
 }
-

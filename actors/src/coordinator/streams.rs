@@ -2,16 +2,18 @@
 
 use super::documents::shard_of;
 use super::{
-    AllDocsArgs, ChangesArgs, ChangesEvent, ChangesStyle, Coordinator, DbError, KeyArg, Namespace, Rows, Since,
+    AllDocsArgs, ChangesArgs, ChangesEvent, ChangesStyle, Coordinator, DbError, KeyArg, Namespace, Rows,
+    Since,
 };
 use crate::open_db::DbLease;
 use crate::request::{
-    ChangesRequest, ChangesRequestArgs, RUNS_AHEAD, RowCursor, RowsItem, RowsRequest, RowsRequestArgs, ShardFeed,
+    ChangesRequest, ChangesRequestArgs, RUNS_AHEAD, RowCursor, RowsItem, RowsRequest, RowsRequestArgs,
+    ShardFeed,
 };
 use crate::runtime::SpawnOptions;
 use settee_engine::cluster::{
-    AllDocsMerge, AllDocsMeta, AllDocsOptions, Epochs, PackedSeq, SeqEntry, ShardMap, ShardMeta, ShardSeq, StartSeq,
-    calculate_start_seq, plan_workers, workers_from_zero,
+    AllDocsMerge, AllDocsMeta, AllDocsOptions, Epochs, PackedSeq, SeqEntry, ShardMap, ShardMeta, ShardSeq,
+    StartSeq, calculate_start_seq, plan_workers, workers_from_zero,
 };
 use settee_engine::codec::json::write_json_string;
 use settee_engine::db::{
@@ -110,11 +112,16 @@ impl Coordinator {
             let snapshot = lease.snapshot();
             let (bounds, namespace) = (bounds.clone(), args.namespace);
             let asked = args.keys.is_none();
-            let (total, offset) =
-                self.read(move |wait| shard_meta(&snapshot, &bounds, namespace, asked, wait)).await?;
+            let (total, offset) = self
+                .read(move |wait| shard_meta(&snapshot, &bounds, namespace, asked, wait))
+                .await?;
             let snapshot = lease.snapshot();
             let update_seq = args.update_seq.then(|| self.entry(&map, worker, &snapshot));
-            let shard_meta = ShardMeta { total: Some(total), offset, update_seq };
+            let shard_meta = ShardMeta {
+                total: Some(total),
+                offset,
+                update_seq,
+            };
             if let Some(whole) = merge.meta(worker, shard_meta) {
                 meta = whole;
             }
@@ -141,7 +148,14 @@ impl Coordinator {
         for (worker, lease) in leases.iter().enumerate() {
             let snapshot = lease.snapshot();
             let update_seq = args.update_seq.then(|| self.entry(&map, worker, &snapshot));
-            if let Some(whole) = merge.meta(worker, ShardMeta { total: None, offset: None, update_seq }) {
+            if let Some(whole) = merge.meta(
+                worker,
+                ShardMeta {
+                    total: None,
+                    offset: None,
+                    update_seq,
+                },
+            ) {
                 meta = whole;
             }
         }
@@ -171,11 +185,23 @@ impl Coordinator {
             pool: shared.pool.clone(),
             counters: Arc::clone(&shared.counters),
         };
-        self.inner.system.spawn::<RowsRequest>(args, SpawnOptions::default()).map_err(|_| DbError::ShuttingDown)?;
-        Ok(RowStream { meta, source: Source::Process(rows) })
+        self.inner
+            .system
+            .spawn::<RowsRequest>(args, SpawnOptions::default())
+            .map_err(|_| DbError::ShuttingDown)?;
+        Ok(RowStream {
+            meta,
+            source: Source::Process(rows),
+        })
     }
 
-    fn keys_stream(&self, map: Arc<ShardMap>, leases: Vec<DbLease>, mut args: AllDocsArgs, meta: AllDocsMeta) -> RowStream {
+    fn keys_stream(
+        &self,
+        map: Arc<ShardMap>,
+        leases: Vec<DbLease>,
+        mut args: AllDocsArgs,
+        meta: AllDocsMeta,
+    ) -> RowStream {
         let mut keys = args.keys.take().unwrap_or_default();
         if args.descending {
             keys.reverse();
@@ -184,18 +210,34 @@ impl Coordinator {
         keys.drain(..skip);
         keys.truncate(usize::try_from(args.limit).unwrap_or(usize::MAX));
         let meta = AllDocsMeta { offset: None, ..meta };
-        let keys = Keys { coordinator: self.clone(), map, leases, keys: keys.into_iter(), args };
-        RowStream { meta, source: Source::Keys(Box::new(keys)) }
+        let keys = Keys {
+            coordinator: self.clone(),
+            map,
+            leases,
+            keys: keys.into_iter(),
+            args,
+        };
+        RowStream {
+            meta,
+            source: Source::Keys(Box::new(keys)),
+        }
     }
 
     /// A shard's part of the packed sequence, at its snapshot.
     fn entry(&self, map: &ShardMap, worker: usize, snapshot: &Snapshot) -> SeqEntry {
         let header = snapshot.header();
-        let epoch = header.epochs.first().and_then(|(node, _)| NodeName::new(node).ok());
+        let epoch = header
+            .epochs
+            .first()
+            .and_then(|(node, _)| NodeName::new(node).ok());
         let node = self.node_name().clone();
         SeqEntry {
             range: map.shards()[worker].range(),
-            seq: ShardSeq::epoch(header.update_seq, header.uuid.as_bytes(), Some(&epoch.unwrap_or_else(|| node.clone()))),
+            seq: ShardSeq::epoch(
+                header.update_seq,
+                header.uuid.as_bytes(),
+                Some(&epoch.unwrap_or_else(|| node.clone())),
+            ),
             node,
         }
     }
@@ -212,8 +254,17 @@ impl Coordinator {
             // Subscribed before the snapshot is taken, so that no commit falls between.
             let updates = lease.subscribe();
             let snapshot = lease.snapshot();
-            let since = if args.descending { 0 } else { start_of(since, &snapshot, self.node_name()) };
-            shards.push(ShardFeed { range: map.shards()[worker].range(), lease, updates, since });
+            let since = if args.descending {
+                0
+            } else {
+                start_of(since, &snapshot, self.node_name())
+            };
+            shards.push(ShardFeed {
+                range: map.shards()[worker].range(),
+                lease,
+                updates,
+                since,
+            });
         }
         let lookups = self.lookups(&map, &args)?;
         let only_ids = match (&args.doc_ids, &lookups) {
@@ -253,7 +304,10 @@ impl Coordinator {
             pool: shared.pool.clone(),
             counters: Arc::clone(&shared.counters),
         };
-        let spawned = self.inner.system.spawn::<ChangesRequest>(request, SpawnOptions::default());
+        let spawned = self
+            .inner
+            .system
+            .spawn::<ChangesRequest>(request, SpawnOptions::default());
         spawned.map_err(|_| DbError::ShuttingDown)?;
         Ok(ChangesStream { events: Some(events) })
     }
@@ -263,16 +317,24 @@ impl Coordinator {
         let no_ring = |_| DbError::Internal("the shards do not cover the ring".to_owned());
         let here = |node: &NodeName| node == self.node_name();
         let (workers, now) = match since {
-            Since::Zero | Since::Now => {
-                (workers_from_zero(map, here, self.node_name()).map_err(no_ring)?, *since == Since::Now)
-            }
+            Since::Zero | Since::Now => (
+                workers_from_zero(map, here, self.node_name()).map_err(no_ring)?,
+                *since == Since::Now,
+            ),
             Since::Seq(text) => {
                 let vector = PackedSeq::parse(text).map_err(|_| DbError::MalformedSeq)?;
-                (plan_workers(&vector, map, here, |_, _| None).map_err(no_ring)?, false)
+                (
+                    plan_workers(&vector, map, here, |_, _| None).map_err(no_ring)?,
+                    false,
+                )
             }
         };
         let from = |worker: settee_engine::cluster::FeedWorker| {
-            let from = if now { From::Now } else { From::Vector(worker.start) };
+            let from = if now {
+                From::Now
+            } else {
+                From::Vector(worker.start)
+            };
             (worker.shard, from)
         };
         Ok(workers.into_iter().map(from).collect())
@@ -308,7 +370,9 @@ enum From {
 /// The sequence behind which the walk of a shard begins; 0 where the sequence is not of this file.
 fn start_of(from: From, snapshot: &Snapshot, node: &NodeName) -> u64 {
     let header = snapshot.header();
-    let From::Vector(vector) = from else { return header.update_seq };
+    let From::Vector(vector) = from else {
+        return header.update_seq;
+    };
     let epochs: Vec<(NodeName, u64)> = header
         .epochs
         .iter()
@@ -331,7 +395,11 @@ fn start_of(from: From, snapshot: &Snapshot, node: &NodeName) -> u64 {
 fn new_merge(workers: usize, args: &AllDocsArgs) -> AllDocsMerge {
     AllDocsMerge::new(
         workers,
-        AllDocsOptions { descending: args.descending, skip: args.skip, limit: args.limit },
+        AllDocsOptions {
+            descending: args.descending,
+            skip: args.skip,
+            limit: args.limit,
+        },
     )
 }
 
@@ -380,7 +448,12 @@ fn shard_meta(
         Namespace::All => (0, snapshot.counts()?.live),
         Namespace::Design => {
             let before = snapshot.count_docs_before(DESIGN_START, wait)?;
-            (before, snapshot.count_docs_before(DESIGN_END, wait)?.saturating_sub(before))
+            (
+                before,
+                snapshot
+                    .count_docs_before(DESIGN_END, wait)?
+                    .saturating_sub(before),
+            )
         }
     };
     if !with_offset {
@@ -388,7 +461,9 @@ fn shard_meta(
     }
     let offset = match (&bounds.start, bounds.descending) {
         (None, _) => 0,
-        (Some(start), false) => snapshot.count_docs_before(start, wait)?.saturating_sub(before_all),
+        (Some(start), false) => snapshot
+            .count_docs_before(start, wait)?
+            .saturating_sub(before_all),
         (Some(start), true) => {
             let up_to = snapshot.count_docs_up_to(start, wait)?.saturating_sub(before_all);
             total.saturating_sub(up_to)
@@ -409,7 +484,10 @@ impl Keys {
             self.row(key, &mut bytes).await?;
             count += 1;
         }
-        Ok((count > 0).then(|| Rows { bytes: bytes.into(), count }))
+        Ok((count > 0).then(|| Rows {
+            bytes: bytes.into(),
+            count,
+        }))
     }
 
     async fn row(&self, key: KeyArg, out: &mut Vec<u8>) -> Result<(), DbError> {
@@ -429,7 +507,10 @@ impl Keys {
         };
         let snapshot = self.leases[shard_of(&self.map, &id)?].snapshot();
         let args = self.args.clone();
-        let row = self.coordinator.read(move |wait| keyed_row(&snapshot, &id, &text, &args, wait)).await?;
+        let row = self
+            .coordinator
+            .read(move |wait| keyed_row(&snapshot, &id, &text, &args, wait))
+            .await?;
         out.extend_from_slice(&row);
         Ok(())
     }
@@ -450,7 +531,10 @@ fn keyed_row(
 ) -> Result<Vec<u8>, settee_engine::db::DbError> {
     use settee_engine::db::{DocLookup, ReadDoc};
     let mut out = Vec::new();
-    let what = ReadDoc { conflicts: args.conflicts, ..ReadDoc::default() };
+    let what = ReadDoc {
+        conflicts: args.conflicts,
+        ..ReadDoc::default()
+    };
     let DocLookup::Found(found) = snapshot.open_doc(id, &what, wait)? else {
         not_found(key, &mut out);
         return Ok(out);
@@ -484,10 +568,12 @@ fn keyed_row(
                 ..JsonOptions::default()
             };
             out.extend_from_slice(b",\"doc\":");
-            found.doc.write_json_with(&mut out, &options, |index, _| match bodies.get(index) {
-                Some(body) => AttachmentData::Inline(Cow::Borrowed(body)),
-                None => AttachmentData::Stub,
-            })?;
+            found
+                .doc
+                .write_json_with(&mut out, &options, |index, _| match bodies.get(index) {
+                    Some(body) => AttachmentData::Inline(Cow::Borrowed(body)),
+                    None => AttachmentData::Stub,
+                })?;
         }
     }
     out.push(b'}');

@@ -177,7 +177,10 @@ pub struct UpdateDocs {
 
 impl Default for UpdateDocs {
     fn default() -> Self {
-        Self { new_edits: true, w: None }
+        Self {
+            new_edits: true,
+            w: None,
+        }
     }
 }
 

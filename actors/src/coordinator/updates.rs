@@ -1,39 +1,45 @@
 //! Writing documents: edits go to their shards at once, and every one is answered in its place.
+//!
+//! The state machine [`Machine`] decides which copies are told and when enough have answered; here its orders are carried
+//! out. Edits are known by their tag, their place in the request, from beginning to end.
 
 use super::documents::shard_of;
 use super::{Coordinator, DbError, DocRefusal, UpdateDocs, UpdateResult, Updated, pool_failed, read_failed};
 use crate::db::DbMsg;
 use crate::open_db::DbLease;
-use futures_util::future::{join_all, try_join_all};
-use settee_engine::cluster::ShardMap;
+use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use settee_engine::cluster::{
+    ShardMap, UpdateDocs as Machine, UpdateDone, UpdateGroup, UpdateOptions, UpdateReply,
+    UpdateResult as Decision,
+};
 use settee_engine::db::{
     Batch, BatchAnswer, DbError as EngineError, Prepared, Preparer, UpdateOutcome, prepare_local,
 };
 use settee_engine::doc::DocEdit;
-use settee_engine::ids::DbName;
+use settee_engine::ids::{DbName, Rev};
 use settee_engine::storage::vfs::Wait;
+use std::sync::Arc;
 
 /// From this many edits for one shard on, they are made ready on the blocking pool, so that shards share the cores.
 const PREPARE_IN_PLACE_MAX: usize = 16;
 
-/// The edits of one request that belong to one shard.
+/// The edits of one request that belong to one shard, in the order of the request.
 struct ShardEdits {
     shard: usize,
-    /// Place of each document in the request.
-    doc_tags: Vec<usize>,
-    /// Place of each local document in the request.
-    local_tags: Vec<usize>,
+    tags: Vec<u32>,
     edits: Vec<DocEdit>,
-    locals: Vec<DocEdit>,
 }
 
 /// The same, made ready.
 struct ShardBatch {
     lease: DbLease,
-    doc_tags: Vec<usize>,
-    local_tags: Vec<usize>,
+    /// For each edit, whether it is one of a local document.
+    local: Vec<bool>,
     batch: Batch,
 }
+
+type Reply = UpdateReply<Rev, DocRefusal>;
 
 impl Coordinator {
     /// Applies edits; on return those answered with `Ok` are on disk.
@@ -49,63 +55,111 @@ impl Coordinator {
     ) -> Result<Vec<UpdateResult>, DbError> {
         let map = self.shards(db).await?;
         self.shared().counters.database_writes.increment();
-        let mut results: Vec<Option<UpdateResult>> = Vec::new();
-        results.resize_with(edits.len(), || None);
-        let groups = group(&map, edits)?;
-        let replicated = !options.new_edits;
-        // All are made ready before the first is sent, so that a bad edit leaves nothing half written.
-        let ready = groups.into_iter().map(|group| self.make_ready(&map, group, replicated));
-        let batches = try_join_all(ready).await?;
-        let answers = join_all(batches.into_iter().map(|batch| self.send(batch))).await;
-        let needed = options.w.unwrap_or_else(|| u32::try_from(map.quorum()).unwrap_or(u32::MAX));
-        for (doc_tags, local_tags, answer) in answers {
-            match answer {
-                Ok(answer) => place(answer, &doc_tags, &local_tags, needed, &mut results),
-                Err(error) => {
-                    for tag in doc_tags.into_iter().chain(local_tags) {
-                        results[tag] = Some(Err(DocRefusal::Storage(error.to_string())));
-                    }
-                }
-            }
+        let documents = edits.len();
+        let mut groups = Vec::new();
+        let mut ready = Vec::new();
+        for group in group(&map, edits)? {
+            let ShardEdits { shard, ref tags, .. } = group;
+            groups.push(UpdateGroup {
+                shard,
+                node: self.node_name().clone(),
+                tags: tags.clone(),
+            });
+            ready.push(self.make_ready(&map, group, !options.new_edits));
         }
-        let unanswered = || Err(DocRefusal::Storage("no shard answered".to_owned()));
-        Ok(results.into_iter().map(|result| result.unwrap_or_else(unanswered)).collect())
+        // All are made ready before the first is sent, so that a bad edit leaves nothing half written.
+        let batches = try_join_all(ready).await?;
+        let machine_options = UpdateOptions {
+            w: options
+                .w
+                .map_or(map.quorum(), |w| usize::try_from(w).unwrap_or(usize::MAX)),
+            serialize: options.new_edits,
+        };
+        self.run(documents, groups, batches, machine_options).await
     }
 
-    async fn make_ready(&self, map: &ShardMap, group: ShardEdits, replicated: bool) -> Result<ShardBatch, DbError> {
+    /// Does what the machine says until it has decided.
+    async fn run(
+        &self,
+        documents: usize,
+        groups: Vec<UpdateGroup>,
+        batches: Vec<ShardBatch>,
+        options: UpdateOptions,
+    ) -> Result<Vec<UpdateResult>, DbError> {
+        let mut batches: Vec<Option<ShardBatch>> = batches.into_iter().map(Some).collect();
+        let tags: Vec<Vec<u32>> = groups.iter().map(|group| group.tags.clone()).collect();
+        let (mut machine, mut step) = Machine::<Rev, DocRefusal>::new(documents, groups, options);
+        let mut running = FuturesUnordered::new();
+        let mut failures: Vec<Option<DbError>> = vec![None; batches.len()];
+        loop {
+            for start in step.start {
+                if let Some(batch) = batches.get_mut(start.worker).and_then(Option::take) {
+                    running.push(self.send(start.worker, batch));
+                }
+            }
+            if let Some(done) = step.done {
+                return Ok(results(done, &tags, &failures));
+            }
+            let Some((worker, answer)) = running.next().await else {
+                return Ok(results(machine.timeout(), &tags, &failures));
+            };
+            step = match answer {
+                Ok(replies) => machine.reply(worker, replies),
+                Err(error) => {
+                    failures[worker] = Some(error);
+                    machine.exit(worker)
+                }
+            };
+        }
+    }
+
+    async fn make_ready(
+        &self,
+        map: &ShardMap,
+        group: ShardEdits,
+        replicated: bool,
+    ) -> Result<ShardBatch, DbError> {
         let lease = self.lease(map.shards()[group.shard].name()).await?;
-        let locals = group.locals.into_iter().map(prepare_local).collect::<Result<Vec<_>, _>>()?;
+        let local: Vec<bool> = group.edits.iter().map(|edit| edit.id.is_local()).collect();
+        let (locals, edits): (Vec<DocEdit>, Vec<DocEdit>) =
+            group.edits.into_iter().partition(|edit| edit.id.is_local());
+        let locals = locals
+            .into_iter()
+            .map(prepare_local)
+            .collect::<Result<Vec<_>, _>>()?;
         let mut docs = Vec::new();
-        if !group.edits.is_empty() {
-            let options = self.shared().prepare_options();
+        if !edits.is_empty() {
+            let options = Arc::clone(&self.shared().prepare);
             let snapshot = lease.snapshot();
-            let edits = group.edits;
+            // A stub has to be looked up in the file, which may block.
+            let on_pool = edits.len() > PREPARE_IN_PLACE_MAX || edits.iter().any(DocEdit::has_stubs);
             let all = move |edits: Vec<DocEdit>| -> Result<Vec<Prepared>, EngineError> {
                 let mut preparer = Preparer::new(&options);
                 let prepare = |edit| preparer.prepare(&snapshot, edit, replicated, Wait::Yes);
                 edits.into_iter().map(prepare).collect()
             };
-            // A stub has to be looked up in the file, which may block.
-            let reads = edits.iter().any(DocEdit::has_stubs);
-            docs = if edits.len() > PREPARE_IN_PLACE_MAX || reads {
-                self.shared().pool.run(move || all(edits)).await.map_err(pool_failed)?
-            } else {
-                all(edits)
-            }
-            .map_err(|error| read_failed(&error))?;
+            let prepared = match on_pool {
+                true => self
+                    .shared()
+                    .pool
+                    .run(move || all(edits))
+                    .await
+                    .map_err(pool_failed)?,
+                false => all(edits),
+            };
+            docs = prepared.map_err(|error| read_failed(&error))?;
         }
         Ok(ShardBatch {
             lease,
-            doc_tags: group.doc_tags,
-            local_tags: group.local_tags,
+            local,
             batch: Batch { docs, locals },
         })
     }
 
-    async fn send(&self, batch: ShardBatch) -> (Vec<usize>, Vec<usize>, Result<BatchAnswer, DbError>) {
-        let ShardBatch { lease, doc_tags, local_tags, batch } = batch;
+    async fn send(&self, worker: usize, batch: ShardBatch) -> (usize, Result<Vec<Reply>, DbError>) {
+        let ShardBatch { lease, local, batch } = batch;
         let answer = self.tell(&lease, |reply| DbMsg::Update(batch, reply)).await;
-        (doc_tags, local_tags, answer)
+        (worker, answer.map(|answer| replies(answer, &local)))
     }
 }
 
@@ -118,39 +172,55 @@ fn group(map: &ShardMap, edits: Vec<DocEdit>) -> Result<Vec<ShardEdits>, DbError
         let shard = shard_of(map, &edit.id)?;
         let group = groups[shard].get_or_insert_with(|| ShardEdits {
             shard,
-            doc_tags: Vec::with_capacity(expected),
-            local_tags: Vec::new(),
+            tags: Vec::with_capacity(expected),
             edits: Vec::with_capacity(expected),
-            locals: Vec::new(),
         });
-        if edit.id.is_local() {
-            group.local_tags.push(tag);
-            group.locals.push(edit);
-        } else {
-            group.doc_tags.push(tag);
-            group.edits.push(edit);
-        }
+        group.tags.push(u32::try_from(tag).unwrap_or(u32::MAX));
+        group.edits.push(edit);
     }
     Ok(groups.into_iter().flatten().collect())
 }
 
-/// Puts the answers of one shard into their places.
-fn place(
-    answer: BatchAnswer,
-    doc_tags: &[usize],
-    local_tags: &[usize],
-    needed: u32,
-    results: &mut [Option<UpdateResult>],
-) {
-    let updated = |rev| Ok(Updated { rev, accepted: needed > 1 });
-    for (tag, outcome) in doc_tags.iter().zip(answer.docs) {
-        results[*tag] = Some(match outcome {
-            UpdateOutcome::Written(rev) | UpdateOutcome::Known(rev) => updated(rev),
-            UpdateOutcome::Conflict => Err(DocRefusal::Conflict),
-            UpdateOutcome::Corrupt(why) => Err(DocRefusal::Storage(why)),
-        });
-    }
-    for (tag, rev) in local_tags.iter().zip(answer.locals) {
-        results[*tag] = Some(updated(rev));
-    }
+/// A shard's answers in the order of its edits.
+fn replies(answer: BatchAnswer, local: &[bool]) -> Vec<Reply> {
+    let mut docs = answer.docs.into_iter();
+    let mut locals = answer.locals.into_iter();
+    let unanswered = || UpdateReply::Error(DocRefusal::Storage("the shard did not answer".to_owned()));
+    local
+        .iter()
+        .map(|local| match local {
+            true => locals.next().map_or_else(unanswered, UpdateReply::Ok),
+            false => docs.next().map_or_else(unanswered, |outcome| match outcome {
+                UpdateOutcome::Written(rev) | UpdateOutcome::Known(rev) => UpdateReply::Ok(rev),
+                UpdateOutcome::Conflict => UpdateReply::Conflict,
+                UpdateOutcome::Corrupt(why) => UpdateReply::Error(DocRefusal::Storage(why)),
+            }),
+        })
+        .collect()
+}
+
+/// The decision in the words of the caller. An edit without an answer gets the failure of its shard.
+fn results(
+    done: UpdateDone<Rev, DocRefusal>,
+    tags: &[Vec<u32>],
+    failures: &[Option<DbError>],
+) -> Vec<UpdateResult> {
+    let failure_of = |tag: usize| {
+        let group = tags
+            .iter()
+            .position(|tags| tags.iter().any(|other| *other as usize == tag));
+        let failure = group.and_then(|group| failures[group].as_ref());
+        failure.map_or_else(|| "no shard answered".to_owned(), ToString::to_string)
+    };
+    done.results
+        .into_iter()
+        .enumerate()
+        .map(|(tag, decision)| match decision {
+            Decision::Ok(rev) => Ok(Updated { rev, accepted: false }),
+            Decision::Accepted(rev) => Ok(Updated { rev, accepted: true }),
+            Decision::Conflict => Err(DocRefusal::Conflict),
+            Decision::Error(refusal) => Err(refusal),
+            Decision::NoReply | Decision::InternalServerError => Err(DocRefusal::Storage(failure_of(tag))),
+        })
+        .collect()
 }

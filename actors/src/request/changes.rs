@@ -10,7 +10,8 @@ use crate::runtime::{BlockingPool, Ctx, Info, Next, PoolError, Process, Reason, 
 use crate::stats::Counters;
 use futures_util::future::select_all;
 use settee_engine::cluster::{
-    ChangeBatch, ChangeRows, ChangesMerge, ChangesOptions as MergeOptions, ChangesState, PackedSeq, SeqEntry, ShardSeq,
+    ChangeBatch, ChangeRows, ChangesMerge, ChangesOptions as MergeOptions, ChangesState, PackedSeq, SeqEntry,
+    ShardSeq,
 };
 use settee_engine::db::{self, ChangesCursor, ChangesOptions, ROW_SEPARATOR};
 use settee_engine::ids::{DocId, NodeName, ShardRange};
@@ -133,10 +134,15 @@ impl Process for ChangesRequest {
             range: shard.range,
             seq: form(&shard.lease.snapshot(), shard.since, &args.node),
         });
-        let vector = PackedSeq { entries: entries.collect() };
+        let vector = PackedSeq {
+            entries: entries.collect(),
+        };
         let merge = ChangesMerge::new(
             vector,
-            MergeOptions { limit: args.options.limit, seq_interval: args.seq_interval },
+            MergeOptions {
+                limit: args.options.limit,
+                seq_interval: args.seq_interval,
+            },
         );
         let events = args.events.clone();
         ctx.spawn_future(async move { events.closed().await }, |()| ChangesMsg::Gone);
@@ -169,7 +175,9 @@ impl Process for ChangesRequest {
                     permit.send(event);
                 }
             }
-            ChangesMsg::Updated(UpdateEvent::Updated(_)) if self.pass == Pass::Waiting => self.begin_pass(ctx),
+            ChangesMsg::Updated(UpdateEvent::Updated(_)) if self.pass == Pass::Waiting => {
+                self.begin_pass(ctx)
+            }
             ChangesMsg::Updated(UpdateEvent::Deleted) if self.pass == Pass::Waiting => self.end(),
             ChangesMsg::Updated(_) => {}
             ChangesMsg::Gone => return Next::Stop(Reason::Normal),
@@ -195,14 +203,20 @@ impl Process for ChangesRequest {
     }
 
     fn snapshot(&self) -> Snapshot {
-        Snapshot::default().with("rows", self.rows_sent).with("waiting", self.pass == Pass::Waiting)
+        Snapshot::default()
+            .with("rows", self.rows_sent)
+            .with("waiting", self.pass == Pass::Waiting)
     }
 }
 
 /// The shard's part of the vector.
 fn form(snapshot: &db::Snapshot, seq: u64, node: &NodeName) -> ShardSeq {
     let header = snapshot.header();
-    let epoch = header.epochs.iter().find(|(_, begin)| seq >= *begin).or(header.epochs.last());
+    let epoch = header
+        .epochs
+        .iter()
+        .find(|(_, begin)| seq >= *begin)
+        .or(header.epochs.last());
     let epoch = epoch.and_then(|(name, _)| NodeName::new(name).ok());
     ShardSeq::epoch(seq, header.uuid.as_bytes(), Some(epoch.as_ref().unwrap_or(node)))
 }
@@ -219,7 +233,10 @@ impl ChangesRequest {
             shard.since = entry.seq.seq();
             shard.updates.mark_unchanged();
         }
-        let options = MergeOptions { limit: left, seq_interval: self.args.seq_interval };
+        let options = MergeOptions {
+            limit: left,
+            seq_interval: self.args.seq_interval,
+        };
         self.merge = ChangesMerge::new(vector, options);
         self.walks = self.args.shards.iter().map(|_| Some(Walk::New)).collect();
     }
@@ -237,17 +254,28 @@ impl ChangesRequest {
     }
 
     fn ask(&mut self, shard: usize, walk: Walk, ctx: &mut Ctx<Self>) {
-        let rows_max = if matches!(walk, Walk::New) { FIRST_BATCH_ROWS } else { db::BATCH_ROWS_MAX };
+        let rows_max = if matches!(walk, Walk::New) {
+            FIRST_BATCH_ROWS
+        } else {
+            db::BATCH_ROWS_MAX
+        };
         let feed = &self.args.shards[shard];
         // One more than the limit: the row behind it tells how much is pending.
         let limit = self.merge.limit_left().saturating_add(1);
-        let options = ChangesOptions { since: feed.since, limit, ..self.args.options.clone() };
+        let options = ChangesOptions {
+            since: feed.since,
+            limit,
+            ..self.args.options.clone()
+        };
         let snapshot = feed.lease.snapshot();
         let ids = self.args.lookups.as_ref().map(|lookups| lookups[shard].clone());
         let job = move || make(walk, snapshot, options, ids, rows_max);
         let pool = self.args.pool.clone();
         ctx.spawn_future(async move { pool.run(job).await }, move |made| match made {
-            Ok(made) => ChangesMsg::Batch { shard, made: Box::new(made) },
+            Ok(made) => ChangesMsg::Batch {
+                shard,
+                made: Box::new(made),
+            },
             Err(error) => ChangesMsg::Lost(error),
         });
     }
@@ -269,7 +297,9 @@ impl ChangesRequest {
         match end {
             Some((seq, pending)) => {
                 let snapshot = self.args.shards[shard].lease.snapshot();
-                state = self.merge.complete(shard, &form(&snapshot, seq, &self.args.node), pending);
+                state = self
+                    .merge
+                    .complete(shard, &form(&snapshot, seq, &self.args.node), pending);
             }
             None if state == ChangesState::More => {
                 self.walks[shard] = Some(made.walk);
@@ -289,7 +319,10 @@ impl ChangesRequest {
         let rows = std::mem::take(&mut self.rows);
         if !rows.rows.is_empty() {
             self.rows_sent += rows.rows.len() as u64;
-            let rows = Rows { bytes: rows.bytes.into(), count: rows.rows.len() };
+            let rows = Rows {
+                bytes: rows.bytes.into(),
+                count: rows.rows.len(),
+            };
             self.outbox.push_back(Ok(ChangesEvent::Rows(rows)));
         }
     }
@@ -307,9 +340,19 @@ impl ChangesRequest {
         self.outbox.push_back(Ok(ChangesEvent::Waiting));
         let wait = self.args.heartbeat.unwrap_or(self.args.timeout);
         self.timer = Some(ctx.send_after(wait, WAITING));
-        let mut updates: Vec<watch::Receiver<UpdateEvent>> =
-            self.args.shards.iter().map(|shard| shard.updates.clone()).collect();
-        let since: Vec<u64> = self.merge.vector().entries.iter().map(|entry| entry.seq.seq()).collect();
+        let mut updates: Vec<watch::Receiver<UpdateEvent>> = self
+            .args
+            .shards
+            .iter()
+            .map(|shard| shard.updates.clone())
+            .collect();
+        let since: Vec<u64> = self
+            .merge
+            .vector()
+            .entries
+            .iter()
+            .map(|entry| entry.seq.seq())
+            .collect();
         let changed = async move {
             let waits = updates.iter_mut().zip(since).map(|(updates, since)| {
                 Box::pin(async move {
@@ -317,7 +360,10 @@ impl ChangesRequest {
                         UpdateEvent::Updated(seq) => *seq > since,
                         UpdateEvent::Deleted => true,
                     };
-                    updates.wait_for(new).await.map_or(UpdateEvent::Deleted, |event| *event)
+                    updates
+                        .wait_for(new)
+                        .await
+                        .map_or(UpdateEvent::Deleted, |event| *event)
                 })
             });
             select_all(waits).await.0
@@ -328,7 +374,10 @@ impl ChangesRequest {
     fn end(&mut self) {
         self.flush();
         let end = self.merge.end();
-        let event = ChangesEvent::End { last_seq: end.last_seq, pending: end.pending.unwrap_or(0) };
+        let event = ChangesEvent::End {
+            last_seq: end.last_seq,
+            pending: end.pending.unwrap_or(0),
+        };
         self.end_with(Ok(event));
     }
 
@@ -349,7 +398,9 @@ impl ChangesRequest {
                 Err(TrySendError::Full(events)) => {
                     self.waiting_for_room = true;
                     let reserved = async move { events.reserve_owned().await };
-                    ctx.spawn_future(reserved, |permit| permit.map_or(ChangesMsg::Gone, ChangesMsg::Room));
+                    ctx.spawn_future(reserved, |permit| {
+                        permit.map_or(ChangesMsg::Gone, ChangesMsg::Room)
+                    });
                 }
                 Err(TrySendError::Closed(_)) => return Next::Stop(Reason::Normal),
             }
@@ -371,9 +422,17 @@ fn make(
     rows_max: usize,
 ) -> Result<Made, db::DbError> {
     if let Some(ids) = ids {
-        let end = if options.descending { options.since } else { snapshot.header().update_seq };
+        let end = if options.descending {
+            options.since
+        } else {
+            snapshot.header().update_seq
+        };
         let (batch, damaged) = snapshot.changes_of(&ids, &options, Wait::Yes)?;
-        return Ok(Made { walk: Walk::LookedUp(end), batch: Some(batch), damaged });
+        return Ok(Made {
+            walk: Walk::LookedUp(end),
+            batch: Some(batch),
+            damaged,
+        });
     }
     let mut cursor = match walk {
         Walk::Cursor(cursor) => cursor,
@@ -381,5 +440,9 @@ fn make(
     };
     let batch = cursor.next_batch(rows_max)?;
     let damaged = cursor.take_damaged();
-    Ok(Made { walk: Walk::Cursor(cursor), batch, damaged })
+    Ok(Made {
+        walk: Walk::Cursor(cursor),
+        batch,
+        damaged,
+    })
 }

@@ -103,8 +103,10 @@ impl Process for RowsRequest {
     fn init(mut args: RowsRequestArgs, ctx: &mut Ctx<Self>) -> Result<Self, Reason> {
         let cursors = std::mem::take(&mut args.cursors);
         let count = cursors.len();
-        let (leases, idle): (Vec<DbLease>, Vec<Option<RowCursor>>) =
-            cursors.into_iter().map(|(lease, cursor)| (lease, Some(cursor))).unzip();
+        let (leases, idle): (Vec<DbLease>, Vec<Option<RowCursor>>) = cursors
+            .into_iter()
+            .map(|(lease, cursor)| (lease, Some(cursor)))
+            .unzip();
         let rows = args.rows.clone();
         ctx.spawn_future(
             async move {
@@ -113,15 +115,24 @@ impl Process for RowsRequest {
             },
             |()| RowsMsg::Gone,
         );
-        let mut process =
-            Self { args, idle, batch_rows: vec![FIRST_BATCH_ROWS; count], waiting_for_room: false, given: 0 };
+        let mut process = Self {
+            args,
+            idle,
+            batch_rows: vec![FIRST_BATCH_ROWS; count],
+            waiting_for_room: false,
+            given: 0,
+        };
         process.ask(ctx);
         Ok(process)
     }
 
     fn handle(&mut self, msg: RowsMsg, ctx: &mut Ctx<Self>) -> Next {
         match msg {
-            RowsMsg::Batch { shard, mut cursor, batch } => {
+            RowsMsg::Batch {
+                shard,
+                mut cursor,
+                batch,
+            } => {
                 tell_damaged(&self.args.counters, &cursor.take_damaged());
                 match batch {
                     Ok(Some(batch)) => {
@@ -145,7 +156,9 @@ impl Process for RowsRequest {
     }
 
     fn snapshot(&self) -> Snapshot {
-        Snapshot::default().with("rows", self.given).with("waiting_for_client", self.waiting_for_room)
+        Snapshot::default()
+            .with("rows", self.given)
+            .with("waiting_for_client", self.waiting_for_room)
     }
 }
 
@@ -177,7 +190,10 @@ impl RowsRequest {
         let Drained { rows, state } = self.args.merge.drain(&mut bytes, ROW_SEPARATOR, RUN_BYTES);
         if rows > 0 {
             self.given += rows as u64;
-            permit.send(Ok(Some(Rows { bytes: bytes.into(), count: rows })));
+            permit.send(Ok(Some(Rows {
+                bytes: bytes.into(),
+                count: rows,
+            })));
             return Given::Run;
         }
         match state {
@@ -195,7 +211,9 @@ impl RowsRequest {
             if self.args.merge.buffered_batches(shard) >= BATCHES_AHEAD {
                 continue;
             }
-            let Some(mut cursor) = self.idle[shard].take() else { continue };
+            let Some(mut cursor) = self.idle[shard].take() else {
+                continue;
+            };
             let rows_max = self.batch_rows[shard];
             self.batch_rows[shard] = rows_max.saturating_mul(BATCH_GROWTH).min(db::BATCH_ROWS_MAX);
             let job = move || {

@@ -63,10 +63,20 @@ impl ChangesCursor {
         let after = seq_key(options.since.saturating_add(1));
         let cursor_options = if options.descending {
             let (end, direction) = (Bound::Included(after), Direction::Reverse);
-            CursorOptions { start: None, end, direction, wait: Wait::Yes }
+            CursorOptions {
+                start: None,
+                end,
+                direction,
+                wait: Wait::Yes,
+            }
         } else {
             let (end, direction) = (Bound::Unbounded, Direction::Forward);
-            CursorOptions { start: Some(after), end, direction, wait: Wait::Yes }
+            CursorOptions {
+                start: Some(after),
+                end,
+                direction,
+                wait: Wait::Yes,
+            }
         };
         Ok(Self {
             cursor: Cursor::new(SeqTree, Arc::clone(snapshot.file()), root, cursor_options),
@@ -88,7 +98,11 @@ impl ChangesCursor {
     /// Where the walk ends: the newest sequence, or the oldest when descending.
     #[must_use]
     pub fn end_seq(&self) -> u64 {
-        if self.options.descending { self.options.since } else { self.snapshot.header().update_seq }
+        if self.options.descending {
+            self.options.since
+        } else {
+            self.snapshot.header().update_seq
+        }
     }
 
     /// The snapshot that is walked.
@@ -112,7 +126,9 @@ impl ChangesCursor {
             && batch.bytes.len() < BATCH_BYTES
             && seen < PASSED_OVER_MAX
         {
-            let Some(leaf) = self.cursor.next_leaf()? else { break };
+            let Some(leaf) = self.cursor.next_leaf()? else {
+                break;
+            };
             for (key, value) in leaf.entries() {
                 if self.left == 0 {
                     break;
@@ -121,8 +137,19 @@ impl ChangesCursor {
                 self.pending = self.pending.saturating_sub(1);
                 let rows = batch.rows.len();
                 let bodies = self.bodies.as_mut();
-                let change = Entry { key, value, pending: self.pending };
-                passed_over = render_change(&self.snapshot, bodies, &self.options, change, &mut batch, &mut self.damaged)?;
+                let change = Entry {
+                    key,
+                    value,
+                    pending: self.pending,
+                };
+                passed_over = render_change(
+                    &self.snapshot,
+                    bodies,
+                    &self.options,
+                    change,
+                    &mut batch,
+                    &mut self.damaged,
+                )?;
                 self.left -= (batch.rows.len() - rows) as u64;
             }
         }
@@ -156,17 +183,35 @@ fn render_change(
     let seq = Reader::new(key).read_u64()?;
     let (id, entry) = seq_value_view(value)?;
     if !passes(options, id) {
-        return Ok(Some(ChangeRef { seq, pending, json: None }));
+        return Ok(Some(ChangeRef {
+            seq,
+            pending,
+            json: None,
+        }));
     }
     let begin = batch.bytes.len();
-    damaged.extend(render_row(snapshot, bodies, options, id, &entry, &mut batch.bytes)?);
+    damaged.extend(render_row(
+        snapshot,
+        bodies,
+        options,
+        id,
+        &entry,
+        &mut batch.bytes,
+    )?);
     let json = narrow(begin)..narrow(batch.bytes.len());
-    batch.rows.push(ChangeRef { seq, pending, json: Some(json) });
+    batch.rows.push(ChangeRef {
+        seq,
+        pending,
+        json: Some(json),
+    });
     Ok(None)
 }
 
 fn passes(options: &ChangesOptions, id: &[u8]) -> bool {
-    let wanted = options.only_ids.as_ref().is_none_or(|ids| ids.binary_search_by(|other| other[..].cmp(id)).is_ok());
+    let wanted = options
+        .only_ids
+        .as_ref()
+        .is_none_or(|ids| ids.binary_search_by(|other| other[..].cmp(id)).is_ok());
     wanted && (!options.only_design || id.starts_with(b"_design/"))
 }
 
@@ -187,7 +232,8 @@ fn render_row(
     } else {
         begin_change_row(id, [(winner.pos, winner.id)], entry.deleted, out);
     }
-    let damage = bodies.and_then(|bodies| bodies.write_doc(snapshot, id, entry.tree, &winner, options.rendering, out));
+    let damage =
+        bodies.and_then(|bodies| bodies.write_doc(snapshot, id, entry.tree, &winner, options.rendering, out));
     out.push(b'}');
     Ok(damage)
 }
@@ -220,8 +266,19 @@ impl Snapshot {
         for info in infos {
             let mut value = Vec::new();
             info.encode_seq(&mut value);
-            let change = Entry { key: &seq_key(info.seq), value: &value, pending: 0 };
-            render_change(&snapshot, bodies.as_mut(), options, change, &mut batch, &mut damaged)?;
+            let change = Entry {
+                key: &seq_key(info.seq),
+                value: &value,
+                pending: 0,
+            };
+            render_change(
+                &snapshot,
+                bodies.as_mut(),
+                options,
+                change,
+                &mut batch,
+                &mut damaged,
+            )?;
         }
         Ok((batch, damaged))
     }

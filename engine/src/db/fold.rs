@@ -55,7 +55,11 @@ fn cursor_options(options: &FoldOptions) -> CursorOptions {
             (Some(end), true) => Bound::Included(id_key(end)),
             (Some(end), false) => Bound::Excluded(id_key(end)),
         },
-        direction: if options.descending { Direction::Reverse } else { Direction::Forward },
+        direction: if options.descending {
+            Direction::Reverse
+        } else {
+            Direction::Forward
+        },
         wait: Wait::Yes,
     }
 }
@@ -94,7 +98,9 @@ impl FoldCursor {
         let rows_max = rows_max.min(BATCH_ROWS_MAX);
         let mut batch = RowBatch::default();
         while self.left > 0 && batch.rows.len() < rows_max && batch.bytes.len() < BATCH_BYTES {
-            let Some(leaf) = self.cursor.next_leaf()? else { break };
+            let Some(leaf) = self.cursor.next_leaf()? else {
+                break;
+            };
             for (key, value) in leaf.entries() {
                 if self.left == 0 {
                     break;
@@ -177,7 +183,12 @@ impl LocalCursor {
     pub fn new(snapshot: &Snapshot, options: &FoldOptions) -> Self {
         let root = snapshot.header().local_tree.as_ref();
         Self {
-            cursor: Cursor::new(LocalTree, Arc::clone(snapshot.file()), root, cursor_options(options)),
+            cursor: Cursor::new(
+                LocalTree,
+                Arc::clone(snapshot.file()),
+                root,
+                cursor_options(options),
+            ),
             include_docs: options.rendering.include_docs,
             left: options.limit,
         }
@@ -190,8 +201,13 @@ impl LocalCursor {
     pub fn next_batch(&mut self, rows_max: usize) -> Result<Option<RowBatch>, DbError> {
         let mut batch = RowBatch::default();
         while self.left > 0 && batch.rows.len() < rows_max && batch.bytes.len() < BATCH_BYTES {
-            let Some(leaf) = self.cursor.next_leaf()? else { break };
-            for (key, value) in leaf.entries().take(usize::try_from(self.left).unwrap_or(usize::MAX)) {
+            let Some(leaf) = self.cursor.next_leaf()? else {
+                break;
+            };
+            for (key, value) in leaf
+                .entries()
+                .take(usize::try_from(self.left).unwrap_or(usize::MAX))
+            {
                 render_local(self.include_docs, key, value, &mut batch)?;
             }
             self.left = self.left.saturating_sub(batch.rows.len() as u64);
@@ -234,7 +250,10 @@ impl Snapshot {
     /// When the tree cannot be read.
     pub fn live_ids(&self, wait: Wait) -> Result<Vec<String>, DbError> {
         let root = self.header().id_tree.as_ref();
-        let options = CursorOptions { wait, ..CursorOptions::default() };
+        let options = CursorOptions {
+            wait,
+            ..CursorOptions::default()
+        };
         let mut cursor = Cursor::new(IdTree, Arc::clone(self.file()), root, options);
         let mut ids = Vec::new();
         while let Some(leaf) = cursor.next_leaf()? {

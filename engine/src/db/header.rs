@@ -92,7 +92,10 @@ impl DbHeader {
             id_tree: None,
             seq_tree: None,
             local_tree: None,
-            purges: Purges::Trees { by_uuid: None, by_seq: None },
+            purges: Purges::Trees {
+                by_uuid: None,
+                by_seq: None,
+            },
             security_ptr: None,
             revs_limit: REVS_LIMIT_DEFAULT,
             uuid,
@@ -204,7 +207,11 @@ impl DbHeader {
             Purges::Legacy { .. } => [None, None],
         };
         let mut sum = 0u64;
-        let roots = [self.id_tree.as_ref(), self.seq_tree.as_ref(), self.local_tree.as_ref()];
+        let roots = [
+            self.id_tree.as_ref(),
+            self.seq_tree.as_ref(),
+            self.local_tree.as_ref(),
+        ];
         for root in roots.into_iter().chain(purge_roots).flatten() {
             sum = sum.saturating_add(root.size?);
         }
@@ -236,9 +243,18 @@ fn purges(first: Option<&[u8]>, second: Option<&[u8]>) -> Result<Purges, TermErr
         None => None,
     };
     match legacy {
-        Some(0) if number(second)?.is_none() => Ok(Purges::Trees { by_uuid: None, by_seq: None }),
-        Some(purge_seq) => Ok(Purges::Legacy { purge_seq, list_ptr: number(second)? }),
-        None => Ok(Purges::Trees { by_uuid: root(first)?, by_seq: root(second)? }),
+        Some(0) if number(second)?.is_none() => Ok(Purges::Trees {
+            by_uuid: None,
+            by_seq: None,
+        }),
+        Some(purge_seq) => Ok(Purges::Legacy {
+            purge_seq,
+            list_ptr: number(second)?,
+        }),
+        None => Ok(Purges::Trees {
+            by_uuid: root(first)?,
+            by_seq: root(second)?,
+        }),
     }
 }
 
@@ -284,7 +300,10 @@ mod tests {
     use super::*;
 
     fn hex(text: &str) -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex")).collect()
+        (0..text.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex"))
+            .collect()
     }
 
     /// The vector of a header that CouchDB itself wrote.

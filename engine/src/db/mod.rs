@@ -15,19 +15,22 @@ mod update;
 
 pub use changes::{ChangesCursor, ChangesOptions};
 pub use fold::{BATCH_BYTES, BATCH_ROWS_MAX, FoldCursor, FoldOptions, LocalCursor, ROW_SEPARATOR};
-pub use rows::Rendering;
-pub use header::{DISK_VERSION, DISK_VERSION_MIN, DbHeader, HeaderError, PURGE_INFOS_LIMIT_DEFAULT, Purges, REVS_LIMIT_DEFAULT};
+pub use header::{
+    DISK_VERSION, DISK_VERSION_MIN, DbHeader, HeaderError, PURGE_INFOS_LIMIT_DEFAULT, Purges,
+    REVS_LIMIT_DEFAULT,
+};
 pub use open::{DbOptions, create, open, peek};
 pub use prepare::{PrepareOptions, Prepared, PreparedLocal, Preparer, prepare_local};
 pub use read::{DocLookup, FoundDoc, ReadDoc, ShardInfo, Snapshot};
+pub use rows::Rendering;
 pub use trees::{IdReduction, IdTree, LocalTree, PurgeSeqTree, PurgeTree, SeqTree};
 pub use update::{Batch, BatchAnswer, CommitCounts, DbWriter, UpdateOutcome};
 
 use crate::codec::term::TermError;
 use crate::doc::{DocError, StoredDocError};
 use crate::ids::DocId;
-use crate::storage::btree::TreeError;
 use crate::storage::FileError;
+use crate::storage::btree::TreeError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -115,18 +118,31 @@ impl DbError {
     /// A failure of the file system that concerns a whole file.
     #[must_use]
     pub fn from_io(path: &std::path::Path, operation: &'static str, source: std::io::Error) -> Self {
-        Self::File(FileError::Io { path: path.into(), operation, pos: 0, source })
+        Self::File(FileError::Io {
+            path: path.into(),
+            operation,
+            pos: 0,
+            source,
+        })
     }
 }
 
 impl From<FileError> for DbError {
     fn from(error: FileError) -> Self {
-        if error.is_would_block() { Self::WouldBlock } else { Self::File(error) }
+        if error.is_would_block() {
+            Self::WouldBlock
+        } else {
+            Self::File(error)
+        }
     }
 }
 
 impl From<TreeError> for DbError {
     fn from(error: TreeError) -> Self {
-        if error.is_would_block() { Self::WouldBlock } else { Self::Tree(error) }
+        if error.is_would_block() {
+            Self::WouldBlock
+        } else {
+            Self::Tree(error)
+        }
     }
 }

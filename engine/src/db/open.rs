@@ -6,8 +6,8 @@ use super::prepare::PrepareOptions;
 use super::read::Snapshot;
 use super::update::DbWriter;
 use crate::codec::term::{VERSION, write};
-use crate::storage::{Appender, CouchFile, FileOptions, NodeCache};
 use crate::storage::vfs::Vfs;
+use crate::storage::{Appender, CouchFile, FileOptions, NodeCache};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,7 +37,13 @@ pub fn create(
     uuid: String,
     cache: Option<Arc<NodeCache>>,
 ) -> Result<DbWriter, DbError> {
-    let file = Arc::new(CouchFile::create(&**vfs, path, options.file.clone(), cache, false)?);
+    let file = Arc::new(CouchFile::create(
+        &**vfs,
+        path,
+        options.file.clone(),
+        cache,
+        false,
+    )?);
     init(file, options, props, uuid)
 }
 
@@ -52,7 +58,12 @@ fn init(
     if let Some(props) = props {
         header.props_ptr = Some(appender.append_term(&versioned(props))?.pos);
     }
-    let mut writer = DbWriter { appender, file, header, options: options.clone() };
+    let mut writer = DbWriter {
+        appender,
+        file,
+        header,
+        options: options.clone(),
+    };
     writer.commit()?;
     writer.default_security()?;
     writer.commit()?;
@@ -78,16 +89,27 @@ pub fn open(
         if bytes == 0 {
             return init(file, options, None, fresh_uuid);
         }
-        return Err(DbError::NoHeader { path: path.to_owned(), bytes });
+        return Err(DbError::NoHeader {
+            path: path.to_owned(),
+            bytes,
+        });
     };
-    let stored = DbHeader::decode(&bytes).map_err(|error| DbError::Header { path: path.to_owned(), error })?;
+    let stored = DbHeader::decode(&bytes).map_err(|error| DbError::Header {
+        path: path.to_owned(),
+        error,
+    })?;
     let mut header = stored.clone();
     if header.uuid.is_empty() {
         header.uuid = fresh_uuid;
     }
     header.upgrade_epochs(&options.node);
     let appender = Appender::new(Arc::clone(&file));
-    let mut writer = DbWriter { appender, file, header, options: options.clone() };
+    let mut writer = DbWriter {
+        appender,
+        file,
+        header,
+        options: options.clone(),
+    };
     if writer.header.security_ptr.is_none() {
         writer.default_security()?;
     }
@@ -143,9 +165,15 @@ pub(super) fn versioned(raw: &[u8]) -> Vec<u8> {
 pub fn peek(vfs: &Arc<dyn Vfs>, path: &Path) -> Result<Snapshot, DbError> {
     let file = Arc::new(CouchFile::open(&**vfs, path, FileOptions::default(), None)?);
     let Some((_, bytes)) = file.find_header()? else {
-        return Err(DbError::NoHeader { path: path.to_owned(), bytes: file.len() });
+        return Err(DbError::NoHeader {
+            path: path.to_owned(),
+            bytes: file.len(),
+        });
     };
-    let header = DbHeader::decode(&bytes).map_err(|error| DbError::Header { path: path.to_owned(), error })?;
+    let header = DbHeader::decode(&bytes).map_err(|error| DbError::Header {
+        path: path.to_owned(),
+        error,
+    })?;
     let eof = file.len();
     Ok(Snapshot::new(file, header, eof))
 }

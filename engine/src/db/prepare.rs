@@ -45,9 +45,15 @@ pub struct Prepared {
 #[derive(Debug)]
 enum Body {
     /// The payload of the summary chunk, complete, and the streams that it names.
-    Summary { payload: Vec<u8>, streams: Vec<(Stream, u64)> },
+    Summary {
+        payload: Vec<u8>,
+        streams: Vec<(Stream, u64)>,
+    },
     /// Attachments have to be appended before the summary can say where they stand.
-    Pending { body: Vec<u8>, attachments: Vec<PendingAttachment> },
+    Pending {
+        body: Vec<u8>,
+        attachments: Vec<PendingAttachment>,
+    },
 }
 
 /// An attachment and the chunks that are still to be appended; none when it is in the file already.
@@ -74,7 +80,10 @@ impl<'o> Preparer<'o> {
     /// A preparer with these options.
     #[must_use]
     pub fn new(options: &'o PrepareOptions) -> Self {
-        Self { options, summaries: SummaryWriter::new(options.compression) }
+        Self {
+            options,
+            summaries: SummaryWriter::new(options.compression),
+        }
     }
 
     /// Makes an edit ready. `wait` says whether the previous revision may be waited for, where a stub names its attachment.
@@ -100,20 +109,43 @@ impl<'o> Preparer<'o> {
         for att in &mut edit.atts {
             chunks.push(encode(att, &self.options.streams)?);
         }
-        let path = if replicated { edit.revs.clone() } else { edit.new_revs() };
+        let path = if replicated {
+            edit.revs.clone()
+        } else {
+            edit.new_revs()
+        };
         let attachments = edit.stored_atts().unwrap_or_default();
         let body = if chunks.iter().all(Vec::is_empty) {
             let mut payload = Vec::with_capacity(edit.body.len() + SUMMARY_HEAD_BYTES);
             self.summaries.write(&edit.body, &attachments, &mut payload);
-            Body::Summary { payload, streams: attachments.iter().map(Attachment::size_info).collect() }
+            Body::Summary {
+                payload,
+                streams: attachments.iter().map(Attachment::size_info).collect(),
+            }
         } else {
             let pending = attachments.into_iter().zip(chunks);
-            let attachments =
-                pending.map(|(attachment, chunks)| PendingAttachment { attachment, chunks }).collect();
-            Body::Pending { body: edit.body, attachments }
+            let attachments = pending
+                .map(|(attachment, chunks)| PendingAttachment { attachment, chunks })
+                .collect();
+            Body::Pending {
+                body: edit.body,
+                attachments,
+            }
         };
-        let DocEdit { id, deleted, external_size, .. } = edit;
-        Ok(Prepared { id, path, deleted, replicated, external: external_size, body })
+        let DocEdit {
+            id,
+            deleted,
+            external_size,
+            ..
+        } = edit;
+        Ok(Prepared {
+            id,
+            path,
+            deleted,
+            replicated,
+            external: external_size,
+            body,
+        })
     }
 }
 
@@ -155,13 +187,16 @@ fn previous_attachments(
     replicated: bool,
     wait: Wait,
 ) -> Result<Option<Vec<Attachment>>, DbError> {
-    let Some(info) = snapshot.full_info(&edit.id, wait)? else { return Ok(None) };
+    let Some(info) = snapshot.full_info(&edit.id, wait)? else {
+        return Ok(None);
+    };
     let known = if edit.revs.is_empty() {
         info.tree.winner().map(|winner| winner.rev())
     } else {
         let ancestors = if replicated { edit.revs.ids.len() } else { 1 };
         let path = edit.revs.ids.iter().take(ancestors).enumerate();
-        let mut revs = path.map(|(depth, id)| Rev::new(edit.revs.start.saturating_sub(depth as u64), id.clone()));
+        let mut revs =
+            path.map(|(depth, id)| Rev::new(edit.revs.start.saturating_sub(depth as u64), id.clone()));
         revs.find(|rev| info.tree.find(rev).is_some_and(|node| node.leaf().is_some()))
     };
     match known {
@@ -201,13 +236,19 @@ impl Prepared {
                 (payload, stored.iter().map(Attachment::size_info).collect())
             }
         };
-        Ok(Written { summary: appender.append_chunk(&payload)?, streams })
+        Ok(Written {
+            summary: appender.append_chunk(&payload)?,
+            streams,
+        })
     }
 }
 
 impl PendingAttachment {
     fn append(self, appender: &mut Appender) -> Result<Attachment, DbError> {
-        let Self { mut attachment, chunks } = self;
+        let Self {
+            mut attachment,
+            chunks,
+        } = self;
         if !chunks.is_empty() {
             attachment.stream.clear();
         }
@@ -236,7 +277,12 @@ pub struct PreparedLocal {
 /// When the revision given is not one of a local document.
 pub fn prepare_local(edit: DocEdit) -> Result<PreparedLocal, DocError> {
     let revision = next_local_rev(&edit.revs, edit.deleted)?;
-    Ok(PreparedLocal { id: edit.id, revision, deleted: edit.deleted, body: edit.body })
+    Ok(PreparedLocal {
+        id: edit.id,
+        revision,
+        deleted: edit.deleted,
+        body: edit.body,
+    })
 }
 
 impl PreparedLocal {

@@ -93,7 +93,9 @@ pub struct ShardInfo {
 
 impl Snapshot {
     pub(super) fn new(file: Arc<CouchFile>, header: DbHeader, eof: u64) -> Self {
-        Self { inner: Arc::new(Inner { file, header, eof }) }
+        Self {
+            inner: Arc::new(Inner { file, header, eof }),
+        }
     }
 
     /// The header.
@@ -117,7 +119,11 @@ impl Snapshot {
     }
 
     pub(super) fn local_tree(&self) -> Tree<'_, LocalTree> {
-        Tree::new(&LocalTree, &self.inner.file, self.inner.header.local_tree.as_ref())
+        Tree::new(
+            &LocalTree,
+            &self.inner.file,
+            self.inner.header.local_tree.as_ref(),
+        )
     }
 
     /// Live and deleted documents and their sizes.
@@ -157,8 +163,17 @@ impl Snapshot {
         match &self.inner.header.purges {
             Purges::Legacy { purge_seq, .. } => Ok(*purge_seq),
             Purges::Trees { by_seq, .. } => {
-                let options = CursorOptions { direction: Direction::Reverse, wait, ..CursorOptions::default() };
-                let mut cursor = Cursor::new(PurgeSeqTree, Arc::clone(&self.inner.file), by_seq.as_ref(), options);
+                let options = CursorOptions {
+                    direction: Direction::Reverse,
+                    wait,
+                    ..CursorOptions::default()
+                };
+                let mut cursor = Cursor::new(
+                    PurgeSeqTree,
+                    Arc::clone(&self.inner.file),
+                    by_seq.as_ref(),
+                    options,
+                );
                 match cursor.next_leaf()?.and_then(|leaf| leaf.get(0)) {
                     Some((key, _)) => Ok(Reader::new(key).read_u64()?),
                     None => Ok(0),
@@ -172,10 +187,13 @@ impl Snapshot {
     /// # Errors
     /// When the tree cannot be read.
     pub fn count_changes_since(&self, seq: u64, wait: Wait) -> Result<u64, DbError> {
-        let Some(root) = &self.inner.header.seq_tree else { return Ok(0) };
+        let Some(root) = &self.inner.header.seq_tree else {
+            return Ok(0);
+        };
         let total = Reader::new(&root.reduction).read_u64()?;
         let mut reduction = Vec::new();
-        self.seq_tree().reduce_before(&seq_key(seq.saturating_add(1)), wait, &mut reduction)?;
+        self.seq_tree()
+            .reduce_before(&seq_key(seq.saturating_add(1)), wait, &mut reduction)?;
         Ok(total.saturating_sub(Reader::new(&reduction).read_u64()?))
     }
 
@@ -212,8 +230,14 @@ impl Snapshot {
         ];
         if let Purges::Trees { by_uuid, by_seq } = &self.inner.header.purges {
             let file = &*self.inner.file;
-            levels.push(("purge", Tree::new(&PurgeTree, file, by_uuid.as_ref()).levels(wait)?));
-            levels.push(("purge_seq", Tree::new(&PurgeSeqTree, file, by_seq.as_ref()).levels(wait)?));
+            levels.push((
+                "purge",
+                Tree::new(&PurgeTree, file, by_uuid.as_ref()).levels(wait)?,
+            ));
+            levels.push((
+                "purge_seq",
+                Tree::new(&PurgeSeqTree, file, by_seq.as_ref()).levels(wait)?,
+            ));
         }
         Ok(levels)
     }
@@ -242,7 +266,9 @@ impl Snapshot {
             infos[index] = value.map(|raw| FullDocInfo::decode_id(ids[index].as_bytes(), raw));
         })?;
         let infos = infos.into_iter().zip(ids);
-        infos.map(|(info, id)| info.transpose().map_err(|error| self.damage(id, None, &error))).collect()
+        infos
+            .map(|(info, id)| info.transpose().map_err(|error| self.damage(id, None, &error)))
+            .collect()
     }
 
     /// Opens a document; a deleted one is found as well.
@@ -253,7 +279,9 @@ impl Snapshot {
         if id.is_local() {
             return self.open_local(id, wait);
         }
-        let Some(info) = self.full_info(id, wait)? else { return Ok(DocLookup::Missing) };
+        let Some(info) = self.full_info(id, wait)? else {
+            return Ok(DocLookup::Missing);
+        };
         let node = match &what.rev {
             Some(rev) => info.tree.find(rev),
             None => info.tree.winner(),
@@ -271,7 +299,12 @@ impl Snapshot {
         };
         if what.conflicts {
             let rev = node.rev();
-            for other in info.tree.leaves_sorted().into_iter().filter(|other| other.rev() != rev) {
+            for other in info
+                .tree
+                .leaves_sorted()
+                .into_iter()
+                .filter(|other| other.rev() != rev)
+            {
                 match other.is_deleted() {
                     true => found.deleted_conflicts.push(other.rev()),
                     false => found.conflicts.push(other.rev()),
@@ -286,7 +319,9 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::open_doc`].
     pub fn doc_of(&self, info: &FullDocInfo, rev: &Rev, wait: Wait) -> Result<Option<Doc>, DbError> {
-        let Some(node) = info.tree.find(rev) else { return Ok(None) };
+        let Some(node) = info.tree.find(rev) else {
+            return Ok(None);
+        };
         let Some(leaf) = node.leaf() else { return Ok(None) };
         self.read_body(&info.id, node.path(), leaf, wait).map(Some)
     }
@@ -294,15 +329,25 @@ impl Snapshot {
     fn read_body(&self, id: &DocId, path: RevPath, leaf: &Leaf, wait: Wait) -> Result<Doc, DbError> {
         let mut payload = Vec::new();
         let damage = |error: &dyn std::fmt::Display| self.damage(id, Some(leaf.ptr), error);
-        self.inner.file.read_chunk(leaf.ptr, wait, &mut payload).map_err(|error| match error.is_would_block() {
-            true => DbError::from(error),
-            false => damage(&error),
-        })?;
+        self.inner
+            .file
+            .read_chunk(leaf.ptr, wait, &mut payload)
+            .map_err(|error| match error.is_would_block() {
+                true => DbError::from(error),
+                false => damage(&error),
+            })?;
         let parsed = SummaryView::parse(&payload)
             .and_then(|summary| Ok((summary.body()?.into_owned(), summary.attachments()?)))
             .map_err(|error| damage(&error));
         let (body, atts) = parsed?;
-        Ok(Doc { id: id.clone(), revs: path, deleted: leaf.deleted, body, atts, local_seq: leaf.seq })
+        Ok(Doc {
+            id: id.clone(),
+            revs: path,
+            deleted: leaf.deleted,
+            body,
+            atts,
+            local_seq: leaf.seq,
+        })
     }
 
     /// Revisions of a document: all leaves, or those asked for. With `latest`, a revision that is no leaf is followed
@@ -317,14 +362,25 @@ impl Snapshot {
         latest: bool,
         wait: Wait,
     ) -> Result<Option<Vec<Result<Doc, Rev>>>, DbError> {
-        let Some(info) = self.full_info(id, wait)? else { return Ok(None) };
+        let Some(info) = self.full_info(id, wait)? else {
+            return Ok(None);
+        };
         let wanted: Vec<Rev> = match revs {
-            None => info.tree.leaves_sorted().into_iter().map(|node| node.rev()).collect(),
+            None => info
+                .tree
+                .leaves_sorted()
+                .into_iter()
+                .map(|node| node.rev())
+                .collect(),
             Some(revs) if latest => {
                 let mut wanted: Vec<Rev> = Vec::with_capacity(revs.len());
                 for rev in revs {
                     let newest: Vec<Rev> = info.tree.latest(rev).into_iter().map(|node| node.rev()).collect();
-                    let newest = if newest.is_empty() { vec![rev.clone()] } else { newest };
+                    let newest = if newest.is_empty() {
+                        vec![rev.clone()]
+                    } else {
+                        newest
+                    };
                     for rev in newest {
                         if !wanted.contains(&rev) {
                             wanted.push(rev);
@@ -343,9 +399,11 @@ impl Snapshot {
     }
 
     fn open_local(&self, id: &DocId, wait: Wait) -> Result<DocLookup, DbError> {
-        let found = self.local_tree().lookup_one(&id_key(id.as_bytes()), wait, |value| {
-            value.map(|raw| read_local_doc(id.clone(), raw))
-        })?;
+        let found = self
+            .local_tree()
+            .lookup_one(&id_key(id.as_bytes()), wait, |value| {
+                value.map(|raw| read_local_doc(id.clone(), raw))
+            })?;
         match found.transpose().map_err(|error| self.damage(id, None, &error))? {
             None => Ok(DocLookup::Missing),
             Some(doc) => Ok(DocLookup::Found(Box::new(FoundDoc {
@@ -381,7 +439,10 @@ impl Snapshot {
             return Ok(empty);
         };
         let file = &self.inner.file;
-        let key = Key { file: file.id(), offset: pointer };
+        let key = Key {
+            file: file.id(),
+            offset: pointer,
+        };
         if let Some(CachedNode::Term(term)) = file.cache().and_then(|cache| cache.lookup(key)) {
             return Ok(strip_version(&term)?.to_vec());
         }
@@ -411,7 +472,10 @@ impl Snapshot {
                 id: None,
                 file: self.inner.file.path().to_owned(),
                 position: Some(position),
-                detail: format!("attachment chunk has {} bytes, the document says {length}", out.len()),
+                detail: format!(
+                    "attachment chunk has {} bytes, the document says {length}",
+                    out.len()
+                ),
             }));
         }
         Ok(())

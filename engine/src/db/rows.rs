@@ -58,7 +58,10 @@ pub(super) fn begin_id_row(id: &[u8], winner: &WinnerView<'_>, out: &mut Vec<u8>
     out.extend_from_slice(b",\"value\":{\"rev\":");
     write_rev_json(out, winner.pos, winner.id);
     out.push(b'}');
-    RowRef { key: narrow(key.start)..narrow(key.end), json: narrow(row)..narrow(row) }
+    RowRef {
+        key: narrow(key.start)..narrow(key.end),
+        json: narrow(row)..narrow(row),
+    }
 }
 
 /// `"id":ID,"changes":[{"rev":REV},...]` and `,"deleted":true`, still open.
@@ -91,7 +94,11 @@ pub(super) struct BodyReader {
 
 impl BodyReader {
     pub fn new(snapshot: &Snapshot) -> Self {
-        Self { ahead: ReadAhead::new(Arc::clone(snapshot.file())), payload: Vec::new(), body: Vec::new() }
+        Self {
+            ahead: ReadAhead::new(Arc::clone(snapshot.file())),
+            payload: Vec::new(),
+            body: Vec::new(),
+        }
     }
 
     /// Appends `,"doc":DOC`. A document that cannot be read gives an error in its place and is returned, so that the
@@ -128,14 +135,23 @@ impl BodyReader {
         let body = summary.body_into(&mut self.body)?;
         let conflicts = rendering.conflicts && winner.leaf_count > 1;
         if !conflicts && !summary.has_attachments()? {
-            return Ok(write_plain_json(out, id, (winner.pos, winner.id), winner.deleted, body)?);
+            return Ok(write_plain_json(
+                out,
+                id,
+                (winner.pos, winner.id),
+                winner.deleted,
+                body,
+            )?);
         }
         let rev = Rev::new(winner.pos, RevId::new(winner.id));
         let mut others = Vec::new();
         if conflicts {
             let tree = RevTree::decode(tree).map_err(StoredDocError::from)?;
             let live = tree.leaves_sorted().into_iter().filter(|node| !node.is_deleted());
-            others = live.map(|node| node.rev()).filter(|other| *other != rev).collect();
+            others = live
+                .map(|node| node.rev())
+                .filter(|other| *other != rev)
+                .collect();
         }
         let doc = Doc {
             id: DocId::from_stored(id).map_err(StoredDocError::from)?,

@@ -1,8 +1,10 @@
 //! The five B-trees of a database: their order is the native one, and these are their reductions.
 
-use crate::codec::term::{Reader, TermError, write};
+use crate::codec::term::{Reader, TermError, tag, write};
 use crate::doc::Sizes;
-pub use crate::storage::btree::{CountReduce as SeqTree, CountReduce as PurgeTree, CountReduce as PurgeSeqTree, NoReduce as LocalTree};
+pub use crate::storage::btree::{
+    CountReduce as SeqTree, CountReduce as PurgeTree, CountReduce as PurgeSeqTree, NoReduce as LocalTree,
+};
 use crate::storage::btree::{ReduceError, TreeKind};
 
 /// What the id tree sums up: live and deleted documents, and their sizes.
@@ -24,7 +26,11 @@ impl IdReduction {
     pub fn decode(raw: &[u8]) -> Result<Self, TermError> {
         let mut reader = Reader::new(raw);
         let arity = reader.read_tuple()?;
-        let mut reduction = Self { live: reader.read_u64()?, deleted: reader.read_u64()?, ..Self::default() };
+        let mut reduction = Self {
+            live: reader.read_u64()?,
+            deleted: reader.read_u64()?,
+            ..Self::default()
+        };
         if arity > 2 {
             reduction.sizes = read_sizes(&mut reader)?;
         }
@@ -51,25 +57,32 @@ impl IdReduction {
 
 /// Sizes as `{A, E}`, as `{size_info, A, E}`, or an old bare number that is the active size.
 fn read_sizes(reader: &mut Reader<'_>) -> Result<Sizes, TermError> {
-    let mut probe = reader.clone();
-    if let Ok(active) = probe.read_u64() {
-        *reader = probe;
-        return Ok(Sizes { active, external: 0 });
+    match reader.peek_tag()? {
+        tag::SMALL_TUPLE => {
+            if reader.read_tuple()? == 3 {
+                reader.read_atom()?;
+            }
+            Ok(Sizes {
+                active: reader.read_u64()?,
+                external: reader.read_u64()?,
+            })
+        }
+        tag::SMALL_INTEGER | tag::INTEGER | tag::SMALL_BIG => Ok(Sizes {
+            active: reader.read_u64()?,
+            external: 0,
+        }),
+        _ => {
+            reader.read_atom()?;
+            Ok(Sizes::default())
+        }
     }
-    if reader.skip_atom(b"nil") || reader.skip_atom(b"undefined") {
-        return Ok(Sizes::default());
-    }
-    if reader.read_tuple()? == 3 {
-        reader.read_atom()?;
-    }
-    Ok(Sizes { active: reader.read_u64()?, external: reader.read_u64()? })
 }
 
 /// Adds one entry of the id tree, `{Seq, Deleted, Sizes, RevTree}` or the old `{Seq, Deleted, RevTree}`.
 fn add_id_entry(sum: &mut IdReduction, value: &[u8]) -> Result<(), TermError> {
     let mut reader = Reader::new(value);
     let arity = reader.read_tuple()?;
-    reader.skip()?;
+    reader.read_u64()?;
     match reader.read_u64()? {
         0 => sum.live += 1,
         _ => sum.deleted += 1,

@@ -115,8 +115,9 @@ impl DbWriter {
         let mut order: Vec<usize> = (0..docs.len()).collect();
         // A stable sort: edits of one document keep the order of their arrival.
         order.sort_by(|left, right| docs[*left].id.as_bytes().cmp(docs[*right].id.as_bytes()));
-        let groups: Vec<&[usize]> =
-            order.chunk_by(|left, right| docs[*left].id == docs[*right].id).collect();
+        let groups: Vec<&[usize]> = order
+            .chunk_by(|left, right| docs[*left].id == docs[*right].id)
+            .collect();
         let olds = self.old_infos(&docs, &groups)?;
         let mut docs: Vec<Option<Prepared>> = docs.into_iter().map(Some).collect();
         let mut changes = Vec::with_capacity(groups.len());
@@ -130,12 +131,19 @@ impl DbWriter {
 
     /// The stored value of each group's document, read in one walk over the id tree.
     fn old_infos(&self, docs: &[Prepared], groups: &[&[usize]]) -> Result<Vec<Option<Vec<u8>>>, DbError> {
-        let keys: Vec<Vec<u8>> = groups.iter().map(|group| id_key(docs[group[0]].id.as_bytes())).collect();
+        let keys: Vec<Vec<u8>> = groups
+            .iter()
+            .map(|group| id_key(docs[group[0]].id.as_bytes()))
+            .collect();
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let mut olds = vec![None; groups.len()];
-        btree::Tree::new(&IdTree, &self.appender, self.header.id_tree.as_ref()).lookup(&keys, Wait::Yes, |index, value| {
-            olds[index] = value.map(<[u8]>::to_vec);
-        })?;
+        btree::Tree::new(&IdTree, &self.appender, self.header.id_tree.as_ref()).lookup(
+            &keys,
+            Wait::Yes,
+            |index, value| {
+                olds[index] = value.map(<[u8]>::to_vec);
+            },
+        )?;
         Ok(olds)
     }
 
@@ -146,8 +154,13 @@ impl DbWriter {
         docs: &mut [Option<Prepared>],
         answer: &mut BatchAnswer,
     ) -> Result<Option<Change>, DbError> {
-        let Some(id) = docs[group[0]].as_ref().map(|doc| doc.id.clone()) else { return Ok(None) };
-        let mut info = match old.as_deref().map(|raw| FullDocInfo::decode_id(id.as_bytes(), raw)) {
+        let Some(id) = docs[group[0]].as_ref().map(|doc| doc.id.clone()) else {
+            return Ok(None);
+        };
+        let mut info = match old
+            .as_deref()
+            .map(|raw| FullDocInfo::decode_id(id.as_bytes(), raw))
+        {
             None => FullDocInfo::new(id),
             Some(Ok(info)) => info,
             Some(Err(error)) => {
@@ -180,7 +193,13 @@ impl DbWriter {
         info.encode_id(&mut id_value);
         let mut seq_value = Vec::with_capacity(ENTRY_BYTES);
         info.encode_seq(&mut seq_value);
-        Ok(Some(Change { key: id_key(info.id.as_bytes()), id_value, old_seq, seq, seq_value }))
+        Ok(Some(Change {
+            key: id_key(info.id.as_bytes()),
+            id_value,
+            old_seq,
+            seq,
+            seq_value,
+        }))
     }
 
     /// Appends what the merged edits hold and writes it into their leaves; false when no edit was taken.
@@ -194,8 +213,12 @@ impl DbWriter {
         let mut taken = false;
         let mut failed = None;
         tree.settle(seq, |leaf| {
-            let doc = usize::try_from(leaf.ptr).ok().and_then(|index| docs.get_mut(index)?.take());
-            let Some(doc) = doc.filter(|_| failed.is_none()) else { return };
+            let doc = usize::try_from(leaf.ptr)
+                .ok()
+                .and_then(|index| docs.get_mut(index)?.take());
+            let Some(doc) = doc.filter(|_| failed.is_none()) else {
+                return;
+            };
             leaf.sizes.external = doc.external;
             match doc.append(appender, options) {
                 Ok(written) => {
@@ -214,17 +237,34 @@ impl DbWriter {
         if changes.is_empty() {
             return Ok(());
         }
-        let by_id: Vec<(&[u8], &[u8])> =
-            changes.iter().map(|change| (change.key.as_slice(), change.id_value.as_slice())).collect();
+        let by_id: Vec<(&[u8], &[u8])> = changes
+            .iter()
+            .map(|change| (change.key.as_slice(), change.id_value.as_slice()))
+            .collect();
         let keys: Vec<Vec<u8>> = changes.iter().map(|change| seq_key(change.seq)).collect();
-        let by_seq: Vec<(&[u8], &[u8])> =
-            keys.iter().zip(changes).map(|(key, change)| (key.as_slice(), change.seq_value.as_slice())).collect();
-        let removed: Vec<Vec<u8>> = changes.iter().filter_map(|change| change.old_seq).map(seq_key).collect();
+        let by_seq: Vec<(&[u8], &[u8])> = keys
+            .iter()
+            .zip(changes)
+            .map(|(key, change)| (key.as_slice(), change.seq_value.as_slice()))
+            .collect();
+        let removed: Vec<Vec<u8>> = changes
+            .iter()
+            .filter_map(|change| change.old_seq)
+            .map(seq_key)
+            .collect();
         let removed: Vec<&[u8]> = removed.iter().map(Vec::as_slice).collect();
         let header = &mut self.header;
         let appender = &mut self.appender;
         header.id_tree = btree::modify(&IdTree, appender, header.id_tree.as_ref(), &by_id, &[], &[])?.0;
-        header.seq_tree = btree::modify(&SeqTree, appender, header.seq_tree.as_ref(), &by_seq, &removed, &[])?.0;
+        header.seq_tree = btree::modify(
+            &SeqTree,
+            appender,
+            header.seq_tree.as_ref(),
+            &by_seq,
+            &removed,
+            &[],
+        )?
+        .0;
         Ok(())
     }
 
@@ -236,7 +276,8 @@ impl DbWriter {
             let inserts: Vec<(&[u8], &[u8])> = value.iter().map(|value| (key, value.as_slice())).collect();
             let removes: &[&[u8]] = if value.is_some() { &[] } else { &[key] };
             let root = self.header.local_tree.as_ref();
-            self.header.local_tree = btree::modify(&LocalTree, &mut self.appender, root, &inserts, removes, &[])?.0;
+            self.header.local_tree =
+                btree::modify(&LocalTree, &mut self.appender, root, &inserts, removes, &[])?.0;
             answer.locals.push(local.rev());
             answer.counts.local_writes += 1;
         }
@@ -293,11 +334,16 @@ fn merge_one(tree: &mut RevTree, doc: &mut Prepared, tag: usize) -> UpdateOutcom
             return UpdateOutcome::Conflict;
         }
     }
-    let Some(rev) = doc.path.rev() else { return UpdateOutcome::Conflict };
+    let Some(rev) = doc.path.rev() else {
+        return UpdateOutcome::Conflict;
+    };
     let leaf = Leaf::pending(doc.deleted, tag as u64);
     if doc.replicated {
         let outcome = tree.merge(&doc.path, Some(leaf));
-        let filled = tree.find(&rev).and_then(|node| node.leaf()).is_some_and(|leaf| leaf.ptr == tag as u64 && leaf.seq == SEQ_PENDING);
+        let filled = tree
+            .find(&rev)
+            .and_then(|node| node.leaf())
+            .is_some_and(|leaf| leaf.ptr == tag as u64 && leaf.seq == SEQ_PENDING);
         return match outcome {
             MergeOutcome::InternalNode if !filled => UpdateOutcome::Known(rev),
             _ => UpdateOutcome::Written(rev),

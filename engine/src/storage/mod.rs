@@ -23,5 +23,5 @@ pub use file::{
     BTREE_CHUNK_SIZE, CACHE_DEPTH, CouchFile, FileId, FileOptions, FileStats, HEADER_READ_COUNT, NodeCache,
 };
 pub use header::HEADER_BYTES_MAX;
-pub use vfs_lock::DirLock;
 pub use readahead::{ReadAhead, WINDOW_BYTES_MAX};
+pub use vfs_lock::DirLock;

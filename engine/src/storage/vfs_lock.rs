@@ -20,7 +20,11 @@ impl DirLock {
     /// [`io::ErrorKind::WouldBlock`] when another process, or another node of this one, has it; otherwise when the lock file
     /// cannot be made.
     pub fn take(directory: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(directory.join(LOCK_FILE))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(directory.join(LOCK_FILE))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
