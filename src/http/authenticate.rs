@@ -36,7 +36,7 @@ const LOCKOUT_OBJECTS_MAX: usize = 10_000;
 
 /// What the server remembers about logins.
 pub struct Authentication {
-    verified: Option<Arc<CredentialCache>>,
+    verified: Option<CredentialCache>,
     lockouts: Mutex<AHashMap<(String, String, String), Failures>>,
     started: Instant,
 }
@@ -56,7 +56,7 @@ impl Authentication {
         let cache = &settings.couch_passwords_cache;
         let verified = if cache.enable {
             let objects = usize::try_from(cache.max_objects).unwrap_or(usize::MAX);
-            Some(Arc::new(CredentialCache::new(objects, cache.max_idle)?))
+            Some(CredentialCache::new(objects, cache.max_idle)?)
         } else {
             None
         };
@@ -69,6 +69,15 @@ impl Authentication {
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn remembers(&self, name: &str, password: &[u8], hash: &PasswordHash) -> bool {
+        let cache = self.verified.as_ref();
+        cache.is_some_and(|cache| cache.contains(name, password, hash, self.now_ms()))
+    }
+
+    fn has_failures(&self) -> bool {
+        !self.lockouts.lock().is_empty()
     }
 
     fn is_locked(&self, key: &(String, String, String)) -> bool {
@@ -157,7 +166,7 @@ pub async fn identify(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result
     match parse_basic(authorization).map_err(|error| HttpError::bad_request(error.to_string()))? {
         Basic::Absent | Basic::LoggedOut => Ok(Identity::default()),
         Basic::Given(credentials) => {
-            let account = log_in(app, live, credentials, peer(http)).await?;
+            let account = log_in(app, live, credentials, http).await?;
             if account.totp {
                 return Err(wrong_password());
             }
@@ -171,7 +180,7 @@ pub async fn identify(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result
 }
 
 /// The address that failures are counted for.
-pub fn peer(http: &HttpRequest) -> String {
+fn peer(http: &HttpRequest) -> String {
     http.peer_addr()
         .map(|peer| peer.ip().to_string())
         .unwrap_or_default()
@@ -264,17 +273,42 @@ pub async fn log_in(
     app: &Arc<App>,
     live: &Live,
     credentials: Credentials,
+    http: &HttpRequest,
+) -> Result<Account, HttpError> {
+    let Credentials { name, password } = credentials;
+    let account = account(app, live, &name).await?;
+    let authentication = &app.authentication;
+    if let Some(Account {
+        secret: Secret::Hash(hash),
+        ..
+    }) = &account
+        && !authentication.has_failures()
+        && authentication.remembers(&name, &password, hash)
+        && let Some(account) = account
+    {
+        return Ok(account);
+    }
+    Box::pin(verify(authentication, live, account, name, password, peer(http))).await
+}
+
+/// The long way: with the lockouts, and with a hash of the password.
+async fn verify(
+    authentication: &Authentication,
+    live: &Live,
+    account: Option<Account>,
+    name: String,
+    password: Vec<u8>,
     peer: String,
 ) -> Result<Account, HttpError> {
     let policy = HashPolicy::from(&*live.settings);
-    let Credentials { name, password } = credentials;
-    let Some(account) = account(app, live, &name).await? else {
+    let cancelled = |_| HttpError::internal("verifying the password was cancelled");
+    let Some(account) = account else {
         // Unknown users take as long as known ones.
-        let spent = web::block(move || PasswordHash::verify_nobody(&password, &policy)).await;
-        spent.map_err(|_| HttpError::internal("verifying the password was cancelled"))?;
+        web::block(move || PasswordHash::verify_nobody(&password, &policy))
+            .await
+            .map_err(cancelled)?;
         return Err(wrong_password());
     };
-    let authentication = &app.authentication;
     let key = (peer, name.clone(), account.salt().to_owned());
     if authentication.is_locked(&key) {
         return Err(HttpError::forbidden(
@@ -283,21 +317,13 @@ pub async fn log_in(
     }
     let right = match &account.secret {
         Secret::Plain(plain) => bool::from(plain.as_bytes().ct_eq(&password)),
+        Secret::Hash(hash) if authentication.remembers(&name, &password, hash) => true,
         Secret::Hash(hash) => {
-            let now = authentication.now_ms();
-            if authentication
-                .verified
-                .as_ref()
-                .is_some_and(|cache| cache.contains(&name, &password, hash, now))
-            {
-                return Ok(account);
-            }
             let (hash, candidate) = (hash.clone(), password.clone());
-            let verified = web::block(move || hash.verify(&candidate, &policy)).await;
-            match verified.map_err(|_| HttpError::internal("verifying the password was cancelled"))? {
-                Ok(right) => right,
-                Err(error) => return Err(HttpError::forbidden(error.to_string())),
-            }
+            let verified = web::block(move || hash.verify(&candidate, &policy))
+                .await
+                .map_err(cancelled)?;
+            verified.map_err(|error| HttpError::forbidden(error.to_string()))?
         }
     };
     if !right {

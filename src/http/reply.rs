@@ -28,7 +28,8 @@ const REQUEST_ID_MAX: usize = 36;
 /// Media type of all JSON replies.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const MUST_REVALIDATE: HeaderValue = HeaderValue::from_static("must-revalidate");
-const X_COUCH_REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
+/// Names the request, in both directions.
+pub const X_COUCH_REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 const X_COUCHDB_BODY_TIME: HeaderName = HeaderName::from_static("x-couchdb-body-time");
 
 /// What a handler gives back.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::auth::{Credentials, SessionPolicy};
 
-use super::authenticate::{log_in, peer, wrong_password};
+use super::authenticate::{log_in, wrong_password};
 use super::error::HttpError;
 use super::live::Live;
 use super::outside;
@@ -90,14 +90,7 @@ async fn log_in_with_cookie(request: &Request) -> Handled {
     };
     let password = members.get("password").cloned().unwrap_or_default().into_bytes();
     let live = Live::now(&request.app.config);
-    let account = match log_in(
-        &request.app,
-        &live,
-        Credentials { name, password },
-        peer(&request.http),
-    )
-    .await
-    {
+    let account = match log_in(&request.app, &live, Credentials { name, password }, &request.http).await {
         Ok(account) => account,
         Err(error) if error.status == 401 => {
             let cookie = policy.clear_cookie(false);
