@@ -38,7 +38,7 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     let admin = args.admin.as_deref().map(str::parse::<AdminArg>).transpose()?;
     let prepared = auth::prepare(&mut stack, admin.as_ref())?;
     let settings = stack.settings();
-    logging::start(&settings)?;
+    let _log = logging::start(&settings)?;
     for warning in stack.warnings() {
         tracing::warn!("{warning}");
     }

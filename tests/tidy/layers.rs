@@ -67,7 +67,7 @@ pub const LAYERS: [Layer; 6] = [
     Layer {
         rule: "actix-in-driver",
         within: "actors/",
-        except: &["actors/src/runtime/driver.rs"],
+        except: &["actors/src/runtime/driver.rs", "actors/benches/runtime.rs"],
         tests_are_free: false,
         banned: &["actix", "actix_rt"],
         reason: "one file knows which actor library drives the processes",

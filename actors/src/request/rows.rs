@@ -93,6 +93,8 @@ pub struct RowsRequest {
     batch_rows: Vec<usize>,
     waiting_for_room: bool,
     given: u64,
+    /// Room for the next run, from the size of the last.
+    run_bytes: usize,
 }
 
 impl Process for RowsRequest {
@@ -121,6 +123,7 @@ impl Process for RowsRequest {
             batch_rows: vec![FIRST_BATCH_ROWS; count],
             waiting_for_room: false,
             given: 0,
+            run_bytes: 0,
         };
         process.ask(ctx);
         Ok(process)
@@ -186,10 +189,11 @@ impl RowsRequest {
 
     /// Hands on a run, or the end.
     fn give(&mut self, permit: OwnedPermit<RowsItem>) -> Given {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(self.run_bytes);
         let Drained { rows, state } = self.args.merge.drain(&mut bytes, ROW_SEPARATOR, RUN_BYTES);
         if rows > 0 {
             self.given += rows as u64;
+            self.run_bytes = bytes.len() + bytes.len() / 8;
             permit.send(Ok(Some(Rows {
                 bytes: bytes.into(),
                 count: rows,

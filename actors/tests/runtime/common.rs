@@ -180,3 +180,8 @@ pub async fn inside<R: Send + 'static>(
 pub async fn settle(process: &Ref<Order>) -> u64 {
     process.call(SOON, Order::Count).await.unwrap()
 }
+
+/// Lets so much simulated time pass: these tests run with a paused clock, which jumps when nothing is left to do.
+pub async fn pass(time: Duration) {
+    tokio::time::sleep_until(tokio::time::Instant::now() + time).await;
+}

@@ -5,7 +5,9 @@ use std::time::Duration;
 use settee_actors::runtime::probe::Probe;
 use settee_actors::runtime::{Info, Pid, Reason, SpawnError, SpawnOptions, System, SystemOptions};
 
-use crate::common::{Log, Order, SOON, Setup, Worker, inside, settle, short, trapper, with_system, worker};
+use crate::common::{
+    Log, Order, SOON, Setup, Worker, inside, pass, settle, short, trapper, with_system, worker,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_one_process_and_tells_where() {
@@ -236,7 +238,7 @@ async fn terminate_runs_for_every_reason_but_killed() {
         assert_eq!(log.lines(), ["end shut shutdown"]);
         let pid = worker(system, "a", &log).pid();
         system.exit(pid, Reason::Normal);
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        pass(Duration::from_millis(1)).await;
         assert!(system.is_alive(pid), "a normal exit signal ends nobody");
     })
     .await;

@@ -7,7 +7,7 @@ use settee_actors::runtime::{
     Supervisor, SupervisorError, SupervisorMsg, SupervisorSpec, System, SystemOptions,
 };
 
-use crate::common::{Log, Order, SOON, Setup, Worker, settle, short, with_system};
+use crate::common::{Log, Order, SOON, Setup, Worker, pass, settle, short, with_system};
 
 fn child(id: &'static str, log: &Log) -> ChildSpec {
     let setup = Setup {
@@ -167,7 +167,7 @@ async fn too_many_restarts_escalate() {
             a.cast(Order::Panic).unwrap();
             reborn(system, "a", &a).await;
         }
-        tokio::time::sleep(Duration::from_secs(6)).await;
+        pass(Duration::from_secs(6)).await;
         for _ in 0..2 {
             let a = named(system, "a");
             a.cast(Order::Panic).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use settee_actors::runtime::{ManualClock, SimClock, System, SystemOptions};
 use tokio::task::LocalSet;
 
-use crate::common::{Log, Order, SOON, inside, settle, with_system, worker};
+use crate::common::{Log, Order, SOON, inside, pass, settle, with_system, worker};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -23,9 +23,9 @@ async fn timers_fire_in_order_of_their_deadlines() {
             ctx.send_after(MS(10), 11);
         })
         .await;
-        tokio::time::sleep(MS(9)).await;
+        pass(MS(9)).await;
         assert!(log.lines().is_empty());
-        tokio::time::sleep(MS(50)).await;
+        pass(MS(50)).await;
         assert_eq!(log.lines(), ["timer 1", "timer 11", "timer 2", "timer 3"]);
     })
     .await;
@@ -40,7 +40,7 @@ async fn a_cancelled_timer_does_not_fire() {
         let timer = inside(&process, |_, ctx| ctx.send_after(MS(10), 1)).await;
         assert!(inside(&process, move |_, ctx| ctx.cancel(timer)).await);
         assert!(!inside(&process, move |_, ctx| ctx.cancel(timer)).await);
-        tokio::time::sleep(MS(50)).await;
+        pass(MS(50)).await;
         assert!(log.lines().is_empty());
     })
     .await;
@@ -53,10 +53,10 @@ async fn an_interval_beats_until_cancelled() {
         let process = worker(system, "a", &log);
         log.clear();
         let timer = inside(&process, |_, ctx| ctx.send_interval(MS(10), 5)).await;
-        tokio::time::sleep(MS(35)).await;
+        pass(MS(35)).await;
         assert_eq!(log.lines(), ["timer 5"; 3]);
         inside(&process, move |_, ctx| ctx.cancel(timer)).await;
-        tokio::time::sleep(MS(100)).await;
+        pass(MS(100)).await;
         assert_eq!(log.lines().len(), 3);
     })
     .await;
@@ -89,19 +89,19 @@ async fn asynchronous_work_comes_back_as_a_message() {
         let process = worker(system, "a", &log);
         log.clear();
         inside(&process, |_, ctx| {
-            ctx.spawn_future(tokio::time::sleep(MS(10)), |()| Order::Note("work done".into()));
+            ctx.spawn_future(pass(MS(10)), |()| Order::Note("work done".into()));
             ctx.spawn_future(async { 1 }, |one| Order::Note(format!("got {one}")));
         })
         .await;
         assert_eq!(settle(&process).await, 0, "messages are handled meanwhile");
-        tokio::time::sleep(MS(20)).await;
+        pass(MS(20)).await;
         assert_eq!(log.lines(), ["got 1", "work done"]);
         // A panic in the work is a panic of the process, and the work dies with it.
         let (tx, rx) = tokio::sync::oneshot::channel::<()>();
         inside(&process, |_, ctx| {
             ctx.spawn_future(
                 async move {
-                    tokio::time::sleep(SOON).await;
+                    pass(SOON).await;
                     drop(tx);
                 },
                 |()| Order::Add,
@@ -133,7 +133,7 @@ async fn the_clock_is_injected() {
             assert_eq!(system.clock().now_monotonic(), MS(1));
             let simulated = Arc::new(SimClock::starting_at(5));
             let other = System::local(SystemOptions::default().clock(simulated));
-            tokio::time::sleep(MS(7)).await;
+            pass(MS(7)).await;
             assert_eq!(
                 other.clock().now_unix_micros(),
                 7_005,

@@ -71,6 +71,9 @@ pub struct FoldCursor {
     bodies: Option<BodyReader>,
     rendering: Rendering,
     left: u64,
+    /// Room for the next batch, from the size of the last.
+    batch_bytes: usize,
+    batch_rows: usize,
     damaged: Vec<DocDamage>,
 }
 
@@ -84,6 +87,8 @@ impl FoldCursor {
             bodies: options.rendering.include_docs.then(|| BodyReader::new(&snapshot)),
             rendering: options.rendering,
             left: options.limit,
+            batch_bytes: 0,
+            batch_rows: 0,
             damaged: Vec::new(),
             snapshot,
         }
@@ -117,6 +122,8 @@ impl FoldCursor {
                 }
             }
         }
+        self.batch_bytes = batch.bytes.len() + batch.bytes.len() / 8;
+        self.batch_rows = batch.rows.len() + batch.rows.len() / 8;
         Ok((!batch.rows.is_empty()).then_some(batch))
     }
 

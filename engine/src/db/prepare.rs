@@ -119,7 +119,7 @@ impl<'o> Preparer<'o> {
         };
         let attachments = edit.stored_atts().unwrap_or_default();
         let body = if chunks.iter().all(Vec::is_empty) {
-            let mut payload = Vec::with_capacity(edit.body.len() + SUMMARY_HEAD_BYTES);
+            let mut payload = Vec::with_capacity(summary_capacity(edit.body.len()));
             self.summaries.write(&edit.body, &attachments, &mut payload);
             Body::Summary {
                 payload,
@@ -152,8 +152,10 @@ impl<'o> Preparer<'o> {
     }
 }
 
-/// What a summary has beside the body of a document without attachments, in bytes, and a little room.
-const SUMMARY_HEAD_BYTES: usize = 48;
+/// Room for a summary: a compressor asks for more than its input, and growing costs more than the room.
+const fn summary_capacity(body_bytes: usize) -> usize {
+    body_bytes + body_bytes / 6 + 128
+}
 
 /// Encodes an attachment whose bytes are at hand; the chunks stand in memory, and the stream counts them.
 fn encode(att: &mut EditAttachment, options: &StreamOptions) -> Result<Vec<Vec<u8>>, DocError> {
@@ -234,7 +236,7 @@ impl Prepared {
                 for pending in attachments {
                     stored.push(pending.append(appender)?);
                 }
-                let mut payload = Vec::with_capacity(body.len() + SUMMARY_HEAD_BYTES);
+                let mut payload = Vec::with_capacity(summary_capacity(body.len()));
                 SummaryWriter::new(options.prepare.compression).write(&body, &stored, &mut payload);
                 (payload, stored.iter().map(Attachment::size_info).collect())
             }

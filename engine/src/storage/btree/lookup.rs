@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use super::node::{Leaf, Loaded, NodeSource, Target, load};
+use super::node::{Leaf, Loaded, NodeSource, Target, load, load_until};
 use super::{Tree, TreeError, TreeKind};
 use crate::storage::vfs::Wait;
 
@@ -80,7 +80,8 @@ impl<K: TreeKind, S: NodeSource + ?Sized> Tree<'_, K, S> {
         let mut target = Target::root(root);
         let mut parent: Option<std::sync::Arc<super::KpNode>> = None;
         loop {
-            match load(self.source, target, wait, leaf)? {
+            let stop = |found: &[u8]| self.kind.compare(found, key) != Ordering::Less;
+            match load_until(self.source, target, wait, leaf, stop)? {
                 Loaded::Kp(node) => {
                     let index = node.find(self.kind, key, 0);
                     if index == node.len() {
@@ -93,10 +94,9 @@ impl<K: TreeKind, S: NodeSource + ?Sized> Tree<'_, K, S> {
                     if let Some(parent) = parent {
                         parent.note_leaves();
                     }
-                    let index = leaf.find(self.kind, key, 0..leaf.len(), false);
-                    let found =
-                        index < leaf.len() && self.kind.compare(leaf.key(index), key) == Ordering::Equal;
-                    return Ok(found.then_some(index));
+                    // Only the last entry that was looked at can be the one.
+                    let last = leaf.len().checked_sub(1);
+                    return Ok(last.filter(|last| self.kind.compare(leaf.key(*last), key) == Ordering::Equal));
                 }
             }
         }

@@ -199,6 +199,17 @@ pub(super) fn load<S: NodeSource + ?Sized>(
     wait: Wait,
     leaf: &mut Leaf,
 ) -> Result<Loaded, FileError> {
+    load_until(source, target, wait, leaf, |_| false)
+}
+
+/// The same; of a leaf, only the entries up to and with the first whose key `stop` wants no further than.
+pub(super) fn load_until<S: NodeSource + ?Sized>(
+    source: &S,
+    target: Target,
+    wait: Wait,
+    leaf: &mut Leaf,
+    stop: impl FnMut(&[u8]) -> bool,
+) -> Result<Loaded, FileError> {
     let file = source.file();
     if target.depth > DEPTH_MAX {
         return Err(file.corrupt(target.pos, "tree is too deep"));
@@ -219,7 +230,7 @@ pub(super) fn load<S: NodeSource + ?Sized>(
     let bad = |error: TermError| file.corrupt(target.pos, format!("no tree node: {error}"));
     match read_head(&leaf.bytes).map_err(bad)? {
         (NodeType::Kv, entries) => {
-            leaf.parse(entries).map_err(bad)?;
+            leaf.parse(entries, stop).map_err(bad)?;
             Ok(Loaded::Kv)
         }
         (NodeType::Kp, entries) => {
@@ -338,7 +349,8 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    fn parse(&mut self, entries: Entries) -> Result<(), TermError> {
+    /// Finds the entries, up to and with the first whose key `stop` wants no further than.
+    fn parse(&mut self, entries: Entries, mut stop: impl FnMut(&[u8]) -> bool) -> Result<(), TermError> {
         self.spans.clear();
         let bytes = self.bytes.as_slice();
         narrow(bytes.len())?;
@@ -368,6 +380,9 @@ impl Leaf {
                 end: narrow(end)?,
             });
             at = end;
+            if stop(&bytes[key..value]) {
+                return Ok(());
+            }
         }
         if entries.count > 0 && bytes.get(at) != Some(&tag::NIL) {
             return Err(TermError::Invalid {
