@@ -112,7 +112,7 @@ class Writer(threading.Thread):
 
     def single(self, doc):
         status, answer = self.client.call("PUT", "/" + doc["_id"], doc)
-        if status in (201, 202):
+        if status in (200, 201, 202):
             self.note(doc, answer["rev"])
         elif status == 409 and "_rev" in doc:
             self.conflict(doc)
@@ -122,7 +122,7 @@ class Writer(threading.Thread):
     def bulk(self):
         docs = {doc["_id"]: doc for doc in (self.document() for _ in range(BATCH))}
         status, answers = self.client.call("POST", "/_bulk_docs", {"docs": list(docs.values())})
-        if status not in (201, 202):
+        if status not in (200, 201, 202):
             self.refused.append((status, answers))
             return
         for answer in answers:
@@ -191,7 +191,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with Server(options.binary, folder) as server:
             status, answer = Client(server).call("PUT", "")
-            if status not in (201, 202):
+            if status not in (200, 201, 202):
                 raise SystemExit("the database cannot be made: %d %r" % (status, answer))
             for number in range(options.rounds):
                 if time.monotonic() - began > options.seconds:

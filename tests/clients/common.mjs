@@ -20,10 +20,10 @@ export function databaseName (what) {
 }
 
 /** Calls the server without any client library. */
-export async function request (method, path, body) {
+export async function request (method, path, body, more = {}) {
   const url = new URL(COUCH_URL)
   const credentials = Buffer.from(`${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`)
-  const headers = { accept: 'application/json', authorization: `Basic ${credentials.toString('base64')}` }
+  const headers = { accept: 'application/json', authorization: `Basic ${credentials.toString('base64')}`, ...more }
   if (body !== undefined) headers['content-type'] = 'application/json'
   const answer = await fetch(`${url.protocol}//${url.host}/${path}`, {
     method, headers, body: body === undefined ? undefined : JSON.stringify(body)
