@@ -36,8 +36,7 @@ mod writeback;
 pub use dialect::{MAX_INI_BYTES, MalformedLine, Sections, parse};
 pub use groups::{
     Attachments, BtEngineCache, Chttpd, ChttpdAuth, Cluster, Cors, CouchPasswordsCache, Couchdb,
-    DatabaseCompaction, Fabric, Log, Mango, Mem3, Purge, QueryServerConfig, Replicator, Rexi, Smoosh, Uuids,
-    ViewCompaction, ViewUpdater,
+    Fabric, Log, Uuids,
 };
 pub use kinds::{
     Bound, DefaultSecurity, FileCompression, FromSetting, FsyncOptions, HashAlgorithm, LogLevel,
