@@ -6,7 +6,7 @@
 //! One request passes through here in this order: path and query are decoded (`router`, `params`), a cross-origin
 //! preflight is answered (`cors`), the user is found (`authenticate`), the requirement of the path is checked
 //! (`access`), the endpoint's handler runs, and the reply gets what every reply carries (`reply`). Every refusal is an
-//! [`HttpError`](error::HttpError), which is turned into bytes in one place.
+//! `HttpError`, which is turned into bytes in one place.
 
 mod access;
 mod all_docs;

@@ -38,7 +38,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Why a string is no packed sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PackedSeqError {
-    /// Longer than [`PACKED_BYTES_MAX`], or its term larger than [`TERM_BYTES_MAX`].
+    /// Longer than `PACKED_BYTES_MAX`, or its term larger than `TERM_BYTES_MAX`.
     #[error("packed sequence is too large")]
     TooLarge,
     /// Not url-safe base64.
@@ -180,7 +180,7 @@ impl PackedSeq {
     /// that occur twice keep the larger sequence.
     ///
     /// # Errors
-    /// [`PackedSeqError`]; never a panic, and never more memory than [`TERM_BYTES_MAX`] and a small multiple of it.
+    /// [`PackedSeqError`]; never a panic, and never more memory than `TERM_BYTES_MAX` and a small multiple of it.
     pub fn parse(text: &str) -> Result<Self, PackedSeqError> {
         if text.len() > PACKED_BYTES_MAX {
             return Err(PackedSeqError::TooLarge);
