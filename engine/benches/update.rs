@@ -17,7 +17,15 @@ fn writer() -> DbWriter {
         node: "bench@127.0.0.1".to_owned(),
         everyone: true,
     };
-    db::create(&vfs, Path::new("/bench.couch"), &options, None, "0".repeat(32), None).expect("created in memory")
+    db::create(
+        &vfs,
+        Path::new("/bench.couch"),
+        &options,
+        None,
+        "0".repeat(32),
+        None,
+    )
+    .expect("created in memory")
 }
 
 fn update(writer: &mut DbWriter, jsons: &[Vec<u8>]) -> u64 {
@@ -31,7 +39,9 @@ fn update(writer: &mut DbWriter, jsons: &[Vec<u8>]) -> u64 {
     let snapshot = writer.snapshot();
     let docs = jsons.iter().map(|json| {
         let edit = parse_edit(json, &options).expect("a document");
-        preparer.prepare(&snapshot, edit, false, Wait::Yes).expect("prepared")
+        preparer
+            .prepare(&snapshot, edit, false, Wait::Yes)
+            .expect("prepared")
     });
     let batch = Batch {
         docs: docs.collect(),

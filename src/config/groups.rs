@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::kinds::{
-    Bound, DefaultSecurity, FileCompression, FromSetting, FsyncOptions, HashAlgorithm, LogLevel,
-    MaintenanceMode, ReduceLimit, SameSite, Secret, UuidAlgorithm,
+    Bound, DefaultSecurity, FileCompression, FromSetting, HashAlgorithm, LogLevel, MaintenanceMode, SameSite,
+    Secret, UuidAlgorithm,
 };
 use super::settings::{ConfigError, Group, Setting, group, groups, read_one, within};
 use super::table::ConfigTable;

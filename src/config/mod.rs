@@ -35,8 +35,8 @@ mod writeback;
 
 pub use dialect::{MAX_INI_BYTES, MalformedLine, Sections, parse};
 pub use groups::{
-    Attachments, BtEngineCache, Chttpd, ChttpdAuth, Cluster, Cors, CouchPasswordsCache, Couchdb,
-    Fabric, Log, Uuids,
+    Attachments, BtEngineCache, Chttpd, ChttpdAuth, Cluster, Cors, CouchPasswordsCache, Couchdb, Fabric, Log,
+    Uuids,
 };
 pub use kinds::{
     Bound, DefaultSecurity, FileCompression, FromSetting, FsyncOptions, HashAlgorithm, LogLevel,
