@@ -153,28 +153,34 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// The next piece of work, control first. If there is none, leaves `waker` (where one is given) to be woken for more.
+    /// The next piece of work, control first. When the mailbox is empty after that, `waker` (where one is given) is left to
+    /// be woken for more, and the flag says so: an exchange of one message takes the lock once.
     #[inline]
-    pub(crate) fn pop(&self, waker: Option<&Waker>) -> Option<Item<M>> {
+    pub(crate) fn pop(&self, waker: Option<&Waker>) -> (Option<Item<M>>, bool) {
         let mut lanes = self.lanes.lock();
-        if let Some(signal) = lanes.control.pop_front() {
-            return Some(Item::Control(signal));
-        }
-        let Some(msg) = lanes.user.pop_front() else {
-            if let Some(waker) = waker {
+        let item = match lanes.control.pop_front() {
+            Some(signal) => Some(Item::Control(signal)),
+            None => lanes.user.pop_front().map(Item::User),
+        };
+        let empty = lanes.control.is_empty() && lanes.user.is_empty();
+        let parked = match waker {
+            Some(waker) if empty => {
                 // An idle process gives a grown queue back.
-                if lanes.user.capacity() > IDLE_CAPACITY {
+                if item.is_none() && lanes.user.capacity() > IDLE_CAPACITY {
                     lanes.user.shrink_to(IDLE_CAPACITY);
                 }
-                lanes.waker = Some(waker.clone());
+                if !lanes.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+                    lanes.waker = Some(waker.clone());
+                }
+                true
             }
-            return None;
+            _ => false,
         };
         drop(lanes);
-        if let Some(room) = &self.room {
+        if let (Some(room), Some(Item::User(_))) = (&self.room, &item) {
             room.notify_one();
         }
-        Some(Item::User(msg))
+        (item, parked)
     }
 
     /// Closes the mailbox; what was queued is dropped, outside the lock.
