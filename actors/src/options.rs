@@ -1,5 +1,8 @@
 //! Everything a node is started with, as values: files, clock, sizes and limits.
 
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
 use settee_engine::codec::checksum::ChecksumKind;
 use settee_engine::codec::compress::Compression;
 use settee_engine::db::PrepareOptions;
@@ -22,6 +25,43 @@ pub enum DefaultSecurity {
     AdminLocal,
 }
 
+/// Where a node takes its randomness from: the operating system, or a seed in a simulation.
+#[derive(Debug)]
+pub struct Entropy {
+    generator: Mutex<StdRng>,
+}
+
+impl Entropy {
+    /// Seeded by the operating system.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this is where randomness comes in")]
+    pub fn from_system() -> Self {
+        Self::from_seed(rand::random())
+    }
+
+    /// The same sequence for the same seed.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        Self {
+            generator: Mutex::new(StdRng::seed_from_u64(seed)),
+        }
+    }
+
+    /// 32 lower-case hex digits.
+    #[must_use]
+    pub fn uuid(&self) -> String {
+        let mut bytes = [0; 16];
+        self.generator.lock().fill_bytes(&mut bytes);
+        format!("{:032x}", u128::from_be_bytes(bytes))
+    }
+
+    /// A number below `below`, which is at least 1.
+    #[must_use]
+    pub fn below(&self, below: usize) -> usize {
+        self.generator.lock().random_range(0..below.max(1))
+    }
+}
+
 /// Options of a node's actor tree; every field has CouchDB's default.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -31,6 +71,8 @@ pub struct NodeOptions {
     pub data_dir: PathBuf,
     /// The file system.
     pub vfs: Arc<dyn Vfs>,
+    /// Where randomness comes from.
+    pub entropy: Arc<Entropy>,
     /// Event loops; the number of cores by default.
     pub arbiters: usize,
     /// Threads for work that blocks or is long: commits, cold reads, folds.
@@ -93,6 +135,7 @@ impl NodeOptions {
             name,
             data_dir: data_dir.into(),
             vfs: Arc::new(RealVfs),
+            entropy: Arc::new(Entropy::from_system()),
             arbiters: cores,
             blocking_threads: (cores * 4).clamp(8, 64),
             compression: Compression::default(),

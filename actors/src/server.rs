@@ -358,10 +358,8 @@ impl Server {
 
     fn forget(&mut self, name: &Arc<str>) {
         self.args.shared.table.remove(name);
-        if let Some(entry) = self.open.remove(name) {
-            if !entry.system {
-                self.args.shared.counters.open_databases.down();
-            }
+        if self.open.remove(name).is_some_and(|entry| !entry.system) {
+            self.args.shared.counters.open_databases.down();
         }
     }
 
@@ -461,10 +459,17 @@ fn open_file(
     match create {
         Some(_) if exists => Err(ServerFailure::Exists),
         None if !exists => Err(ServerFailure::NotFound),
-        None => db::open(vfs, &path, &options, new_uuid(), cache).map_err(failure),
+        None => db::open(vfs, &path, &options, shared.options.entropy.uuid(), cache).map_err(failure),
         Some(props) => {
-            let writer =
-                db::create(vfs, &path, &options, props.as_deref(), new_uuid(), cache).map_err(failure)?;
+            let writer = db::create(
+                vfs,
+                &path,
+                &options,
+                props.as_deref(),
+                shared.options.entropy.uuid(),
+                cache,
+            )
+            .map_err(failure)?;
             // A file whose name is not on disk is as lost as one without bytes.
             sync_parents(shared, &path)
                 .map_err(|error| failure(db::DbError::from_io(&path, "syncing", error)))?;
@@ -496,16 +501,11 @@ fn delete_file(shared: &ServerShared, name: &str) -> Result<(), ServerFailure> {
         return Err(ServerFailure::NotFound);
     }
     let trash = shared.options.data_dir.join(DELETE_DIR);
-    let moved = trash.join(format!("{}.couch", new_uuid()));
+    let moved = trash.join(format!("{}.couch", shared.options.entropy.uuid()));
     let deleted = vfs
         .create_dir_all(&trash)
         .and_then(|()| vfs.rename(&path, &moved))
         .and_then(|()| path.parent().map_or(Ok(()), |folder| vfs.sync_dir(folder)))
         .and_then(|()| vfs.remove_file(&moved));
     deleted.map_err(|error| failure(db::DbError::from_io(&path, "deletion", error)))
-}
-
-/// 32 lower-case hex digits.
-fn new_uuid() -> String {
-    format!("{:032x}", rand::random::<u128>())
 }

@@ -187,7 +187,7 @@ impl NodeTree {
         let servers = (0..server_count)
             .map(|index| Name::new(&system, server_name(index)))
             .collect();
-        let uuid = uuid.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
+        let uuid = uuid.unwrap_or_else(|| shared.options.entropy.uuid());
         let coordinator = Coordinator::new(&system, shared, servers, uuid);
         let tree = Self {
             system,

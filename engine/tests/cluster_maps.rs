@@ -481,3 +481,35 @@ proptest! {
         let _ = PackedSeq::parse(&String::from_utf8_lossy(&damaged));
     }
 }
+
+/// CouchDB keeps the properties of a partitioned database as the atoms that it was created with.
+#[test]
+fn properties_may_be_atoms() {
+    use settee_engine::codec::term::write;
+    let map = ShardMap::new(
+        DbName::new("part").expect("a name"),
+        ".1796051630".to_owned(),
+        vec![(
+            "00000000-ffffffff".parse().expect("a range"),
+            vec![NodeName::new("a@h").expect("a name")],
+        )],
+        ShardMapOptions {
+            partitioned: true,
+            hash: HashKind::Partition,
+            engine: None,
+        },
+    )
+    .expect("a map");
+    let term = map.to_term();
+    let mut binary = Vec::new();
+    write::binary(&mut binary, b"partitioned");
+    let mut atom = Vec::new();
+    write::atom(&mut atom, "partitioned");
+    let at = term
+        .windows(binary.len())
+        .position(|window| window == binary)
+        .expect("the property");
+    let with_atom = [&term[..at], &atom, &term[at + binary.len()..]].concat();
+    let read = ShardMap::from_term(DbName::new("part").expect("a name"), &with_atom).expect("read");
+    assert!(read.partitioned());
+}

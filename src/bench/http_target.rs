@@ -1,5 +1,7 @@
 //! A server at an address, over HTTP/1.1 with one connection that is kept.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark lives in real time")]
+
 use super::documents::DocBatch;
 use super::report::Environment;
 use super::target::{Figures, Target, TargetError, WriteOutcome};

@@ -1,5 +1,7 @@
 //! The phases, one after the other, each timed by itself.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark lives in real time")]
+
 use super::Options;
 use super::documents::{DocBatch, DocGenerator};
 use super::progress::Progress;

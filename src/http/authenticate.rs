@@ -4,7 +4,7 @@
 //! were verified lately are remembered. Too many wrong passwords from one address lock an account for a while.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use actix_web::http::header::{AUTHORIZATION, COOKIE};
 use actix_web::{HttpRequest, web};
@@ -24,6 +24,7 @@ use super::App;
 use super::document;
 use super::error::HttpError;
 use super::live::Live;
+use super::outside;
 use super::request::{header, known_header};
 
 /// Wrong passwords from one address for one account until it is locked there.
@@ -35,7 +36,7 @@ const LOCKOUT_OBJECTS_MAX: usize = 10_000;
 
 /// What the server remembers about logins.
 pub struct Authentication {
-    verified: Option<Arc<CredentialCache>>,
+    verified: Option<CredentialCache>,
     lockouts: Mutex<AHashMap<(String, String, String), Failures>>,
     started: Instant,
 }
@@ -55,19 +56,28 @@ impl Authentication {
         let cache = &settings.couch_passwords_cache;
         let verified = if cache.enable {
             let objects = usize::try_from(cache.max_objects).unwrap_or(usize::MAX);
-            Some(Arc::new(CredentialCache::new(objects, cache.max_idle)?))
+            Some(CredentialCache::new(objects, cache.max_idle)?)
         } else {
             None
         };
         Ok(Self {
             verified,
             lockouts: Mutex::new(AHashMap::new()),
-            started: Instant::now(),
+            started: outside::now(),
         })
     }
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn remembers(&self, name: &str, password: &[u8], hash: &PasswordHash) -> bool {
+        let cache = self.verified.as_ref();
+        cache.is_some_and(|cache| cache.contains(name, password, hash, self.now_ms()))
+    }
+
+    fn has_failures(&self) -> bool {
+        !self.lockouts.lock().is_empty()
     }
 
     fn is_locked(&self, key: &(String, String, String)) -> bool {
@@ -87,13 +97,13 @@ impl Authentication {
         }
         let known = lockouts.entry(key).or_insert(Failures {
             count: 0,
-            last: Instant::now(),
+            last: outside::now(),
         });
         if known.last.elapsed() >= LOCKOUT_LIFETIME {
             known.count = 0;
         }
         known.count = known.count.saturating_add(1);
-        known.last = Instant::now();
+        known.last = outside::now();
     }
 
     fn succeeded(&self, key: &(String, String, String)) {
@@ -137,14 +147,6 @@ impl Account {
     }
 }
 
-/// Seconds since 1970.
-pub fn unix_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
-}
-
 /// What a wrong password gets, and a user who does not exist.
 pub fn wrong_password() -> HttpError {
     HttpError::unauthorized("Name or password is incorrect.")
@@ -164,7 +166,7 @@ pub async fn identify(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result
     match parse_basic(authorization).map_err(|error| HttpError::bad_request(error.to_string()))? {
         Basic::Absent | Basic::LoggedOut => Ok(Identity::default()),
         Basic::Given(credentials) => {
-            let account = log_in(app, live, credentials, peer(http)).await?;
+            let account = log_in(app, live, credentials, http).await?;
             if account.totp {
                 return Err(wrong_password());
             }
@@ -178,7 +180,7 @@ pub async fn identify(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result
 }
 
 /// The address that failures are counted for.
-pub fn peer(http: &HttpRequest) -> String {
+fn peer(http: &HttpRequest) -> String {
     http.peer_addr()
         .map(|peer| peer.ip().to_string())
         .unwrap_or_default()
@@ -195,7 +197,7 @@ async fn by_cookie(app: &Arc<App>, live: &Live, http: &HttpRequest) -> Result<Op
     let Some(account) = account(app, live, &cookie.name).await? else {
         return Ok(None);
     };
-    let now = unix_now();
+    let now = outside::unix_seconds();
     let Some(session) = policy.verify(&cookie, account.salt(), now) else {
         return Ok(None);
     };
@@ -271,17 +273,42 @@ pub async fn log_in(
     app: &Arc<App>,
     live: &Live,
     credentials: Credentials,
+    http: &HttpRequest,
+) -> Result<Account, HttpError> {
+    let Credentials { name, password } = credentials;
+    let account = account(app, live, &name).await?;
+    let authentication = &app.authentication;
+    if let Some(Account {
+        secret: Secret::Hash(hash),
+        ..
+    }) = &account
+        && !authentication.has_failures()
+        && authentication.remembers(&name, &password, hash)
+        && let Some(account) = account
+    {
+        return Ok(account);
+    }
+    Box::pin(verify(authentication, live, account, name, password, peer(http))).await
+}
+
+/// The long way: with the lockouts, and with a hash of the password.
+async fn verify(
+    authentication: &Authentication,
+    live: &Live,
+    account: Option<Account>,
+    name: String,
+    password: Vec<u8>,
     peer: String,
 ) -> Result<Account, HttpError> {
     let policy = HashPolicy::from(&*live.settings);
-    let Credentials { name, password } = credentials;
-    let Some(account) = account(app, live, &name).await? else {
+    let cancelled = |_| HttpError::internal("verifying the password was cancelled");
+    let Some(account) = account else {
         // Unknown users take as long as known ones.
-        let spent = web::block(move || PasswordHash::verify_nobody(&password, &policy)).await;
-        spent.map_err(|_| HttpError::internal("verifying the password was cancelled"))?;
+        web::block(move || PasswordHash::verify_nobody(&password, &policy))
+            .await
+            .map_err(cancelled)?;
         return Err(wrong_password());
     };
-    let authentication = &app.authentication;
     let key = (peer, name.clone(), account.salt().to_owned());
     if authentication.is_locked(&key) {
         return Err(HttpError::forbidden(
@@ -290,21 +317,13 @@ pub async fn log_in(
     }
     let right = match &account.secret {
         Secret::Plain(plain) => bool::from(plain.as_bytes().ct_eq(&password)),
+        Secret::Hash(hash) if authentication.remembers(&name, &password, hash) => true,
         Secret::Hash(hash) => {
-            let now = authentication.now_ms();
-            if authentication
-                .verified
-                .as_ref()
-                .is_some_and(|cache| cache.contains(&name, &password, hash, now))
-            {
-                return Ok(account);
-            }
             let (hash, candidate) = (hash.clone(), password.clone());
-            let verified = web::block(move || hash.verify(&candidate, &policy)).await;
-            match verified.map_err(|_| HttpError::internal("verifying the password was cancelled"))? {
-                Ok(right) => right,
-                Err(error) => return Err(HttpError::forbidden(error.to_string())),
-            }
+            let verified = web::block(move || hash.verify(&candidate, &policy))
+                .await
+                .map_err(cancelled)?;
+            verified.map_err(|error| HttpError::forbidden(error.to_string()))?
         }
     };
     if !right {

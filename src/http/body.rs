@@ -11,9 +11,9 @@ use settee_engine::ids::{DbName, DocId, Rev};
 
 use crate::config::Bound;
 
-use super::App;
 use super::error::HttpError;
 use super::request::Request;
+use super::{App, outside};
 
 /// Attachments above this many bytes are unpacked on a blocking thread.
 const UNPACK_IN_PLACE_MAX: usize = 256 * 1024;
@@ -276,8 +276,7 @@ fn fresh_id(request: &Request) -> DocId {
     let text = request.app.uuids.one(&request.settings.uuids);
     DocId::new(&text).unwrap_or_else(|_| {
         // Only a configured suffix can make a bad id; 32 hex digits are always a good one.
-        let text = format!("{:032x}", rand::random::<u128>());
-        DocId::new(&text).expect("hex digits are a document id")
+        DocId::new(&outside::random_hex()).expect("hex digits are a document id")
     })
 }
 

@@ -21,7 +21,7 @@ pub async fn dispatch(request: &Request, target: Target, segments: &Segments<'_>
     access::check_server(need, &request.user)?;
     match target {
         Target::Welcome => server_level::welcome(request),
-        Target::Server(name) => server_level::handle(request, name, segments).await,
+        Target::Server(name) => Box::pin(server_level::handle(request, name, segments)).await,
         Target::Database(name, part) => database_level(request, &name, part, need, segments).await,
     }
 }
@@ -59,21 +59,23 @@ async fn database_level(
     }
 }
 
+/// Reading a document is the hot path: its future is part of the request's, all others are boxed so that they do not
+/// make that one large.
 async fn handle(request: &Request, db: &DbName, part: DatabasePart, segments: &Segments<'_>) -> Handled {
     match part {
-        DatabasePart::Root => database::root(request, db).await,
-        DatabasePart::Endpoint(name) => endpoint(request, db, name, segments).await,
+        DatabasePart::Root => Box::pin(database::root(request, db)).await,
+        DatabasePart::Endpoint(name) => Box::pin(endpoint(request, db, name, segments)).await,
         DatabasePart::DesignFunction(name) => Err(HttpError::not_implemented(
             unimplemented::design(name).unwrap_or("not implemented"),
         )),
         DatabasePart::Document(id) => document::handle(request, db, &id).await,
-        DatabasePart::JoinedDesign(id) => document::joined_design(request, db, &id, segments).await,
-        DatabasePart::Local(id) => document::local(request, db, &id).await,
+        DatabasePart::JoinedDesign(id) => Box::pin(document::joined_design(request, db, &id, segments)).await,
+        DatabasePart::Local(id) => Box::pin(document::handle(request, db, &id)).await,
         DatabasePart::LocalWithoutName => Err(HttpError::bad_request("Invalid _local document id.")),
         DatabasePart::LocalAttachment => Err(HttpError::bad_request(
             "_local documents do not accept attachments.",
         )),
-        DatabasePart::Attachment(id, name) => attachment::handle(request, db, &id, &name).await,
+        DatabasePart::Attachment(id, name) => Box::pin(attachment::handle(request, db, &id, &name)).await,
     }
 }
 

@@ -76,6 +76,17 @@ pub async fn one(request: &Request, db: &DbName, opened: OpenedDoc) -> Handled {
         out.push(b'\n');
         return Ok(reply::json(200, out));
     }
+    Box::pin(with_data(request, db, opened, shape, &wanted)).await
+}
+
+/// Answers with one document and the data of its attachments.
+async fn with_data(
+    request: &Request,
+    db: &DbName,
+    opened: OpenedDoc,
+    shape: Shape,
+    wanted: &Wanted,
+) -> Handled {
     let chosen = wanted.choose(&opened.doc);
     if request.accepts("application/json") {
         let inline = body::inline(request, db, &opened, &chosen).await?;

@@ -21,17 +21,12 @@ use super::{copy, doc_reply, open_revs, upload, users};
 pub async fn handle(request: &Request, db: &DbName, raw_id: &[u8]) -> Handled {
     match request.verb {
         Verb::Get | Verb::Head => get(request, db, raw_id).await,
-        Verb::Put => put(request, db, &writable_id(request, raw_id)?).await,
-        Verb::Delete => delete(request, db, &readable_id(raw_id)?).await,
-        Verb::Copy => copy::handle(request, db, &readable_id(raw_id)?).await,
+        Verb::Put => Box::pin(put(request, db, &writable_id(request, raw_id)?)).await,
+        Verb::Delete => Box::pin(delete(request, db, &readable_id(raw_id)?)).await,
+        Verb::Copy => Box::pin(copy::handle(request, db, &readable_id(raw_id)?)).await,
         Verb::Post => Err(form_upload(request)),
         _ => Err(HttpError::method_not_allowed("DELETE,GET,HEAD,POST,PUT,COPY")),
     }
-}
-
-/// Handles `/db/_local/{id}`.
-pub async fn local(request: &Request, db: &DbName, raw_id: &[u8]) -> Handled {
-    handle(request, db, raw_id).await
 }
 
 /// Handles `/db/_design%2Fx`.
@@ -183,13 +178,13 @@ async fn get(request: &Request, db: &DbName, raw_id: &[u8]) -> Handled {
     let id = readable_id(raw_id)?;
     users::check_read(request, db, &id)?;
     if let Some(which) = request.query.get("open_revs") {
-        return open_revs::handle(request, db, &id, which).await;
+        return Box::pin(open_revs::handle(request, db, &id, which)).await;
     }
     let mut options = open_options(request)?;
     if request.query.is_true("latest")
         && let Some(rev) = options.rev.take()
     {
-        options.rev = Some(latest_of(request, db, &id, rev).await?);
+        options.rev = Some(Box::pin(latest_of(request, db, &id, rev)).await?);
     }
     let opened = request.app.coordinator.open_doc(db, &id, &options).await?;
     let plain = opened.revs_info.is_none()

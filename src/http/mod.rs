@@ -28,6 +28,7 @@ mod error_table;
 mod live;
 mod multipart;
 mod open_revs;
+mod outside;
 mod params;
 mod range;
 mod reply;

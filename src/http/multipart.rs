@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 
 use super::error::HttpError;
+use super::outside;
 
 /// Longest header block of one part, in bytes.
 const PART_HEADERS_MAX: usize = 16 * 1024;
@@ -239,7 +240,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// A boundary that no document contains except by a 1 in 2^128 chance: 32 hex digits.
 pub fn fresh_boundary() -> String {
-    format!("{:032x}", rand::random::<u128>())
+    outside::random_hex()
 }
 
 #[cfg(test)]

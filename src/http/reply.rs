@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 
 use super::error::HttpError;
+use super::outside;
 
 /// The CouchDB release whose API this is.
 pub const COUCHDB_VERSION: &str = "3.5.2";
@@ -27,7 +28,8 @@ const REQUEST_ID_MAX: usize = 36;
 /// Media type of all JSON replies.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const MUST_REVALIDATE: HeaderValue = HeaderValue::from_static("must-revalidate");
-const X_COUCH_REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
+/// Names the request, in both directions.
+pub const X_COUCH_REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 const X_COUCHDB_BODY_TIME: HeaderName = HeaderName::from_static("x-couchdb-body-time");
 
 /// What a handler gives back.
@@ -46,7 +48,7 @@ impl RequestId {
                 return Self(text.to_owned());
             }
         }
-        let number: u64 = rand::random();
+        let number = outside::random_bits() as u64;
         Self(format!(
             "{:0width$x}",
             number & ((1 << (4 * REQUEST_ID_LEN)) - 1),

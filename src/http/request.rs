@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::io::Read;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::http::Method;
 use actix_web::http::header::{CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
@@ -17,6 +17,7 @@ use crate::config::Settings;
 
 use super::App;
 use super::error::HttpError;
+use super::outside;
 use super::params::Query;
 use super::reply::RequestId;
 
@@ -63,6 +64,8 @@ impl Verb {
             "DELETE" => Self::Delete,
             "COPY" => Self::Copy,
             "OPTIONS" => Self::Options,
+            // nano sends COPY in lower case, which its HTTP client leaves as it is.
+            other if other.eq_ignore_ascii_case("COPY") => Self::Copy,
             _ => Self::Other,
         }
     }
@@ -188,7 +191,7 @@ impl Request {
         if length.is_some_and(|length| length > limit) {
             return Err(HttpError::request_too_large());
         }
-        let started = Instant::now();
+        let started = outside::now();
         let mut chunks = self.body_stream();
         let first = chunks.next().await.transpose()?;
         let body = match (first, length) {

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::http::header::{HeaderName, ORIGIN};
@@ -23,8 +23,9 @@ use super::cors::{CorsPolicy, Preflight};
 use super::dispatch;
 use super::error::HttpError;
 use super::live::Live;
+use super::outside;
 use super::params::Query;
-use super::reply::{self, Handled, RequestId};
+use super::reply::{self, Handled, RequestId, X_COUCH_REQUEST_ID};
 use super::request::{Request, Verb, header, known_header};
 use super::router::{Segments, Target, route};
 use super::stats::HttpCounters;
@@ -39,6 +40,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Most bytes of an unread body that are read and forgotten before a refusal.
 const DRAIN_BYTES_MAX: u64 = 1024 * 1024;
+
+const X_HTTP_METHOD_OVERRIDE: HeaderName = HeaderName::from_static("x-http-method-override");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// What the server is started with.
 pub struct HttpDeps {
@@ -200,7 +204,7 @@ impl Drop for HttpHandle {
     }
 }
 
-/// The way of one request.
+/// One request, with a span of its own. The query is left out of it on purpose: it may carry what must not be in a log.
 async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
     let Some(app) = http
         .app_data::<web::Data<App>>()
@@ -208,43 +212,42 @@ async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
     else {
         return reply::error(&HttpError::internal("the server has no state"));
     };
-    let started = Instant::now();
-    let live = Live::now(&app.config);
-    let id = RequestId::choose(http.headers().get("x-couch-request-id"));
-    let verb = Verb::of(http.method(), header(&http, "x-http-method-override"));
-    let body_time = Rc::new(Cell::new(Duration::ZERO));
-    let mut user = None;
+    let id = RequestId::choose(http.headers().get(X_COUCH_REQUEST_ID));
     let span =
         tracing::info_span!("request", id = id.as_str(), method = %http.method(), path = http.uri().path());
+    respond(&app, &http, payload, id).instrument(span).await
+}
+
+/// The way of one request.
+async fn respond(app: &Arc<App>, http: &HttpRequest, payload: web::Payload, id: RequestId) -> HttpResponse {
+    let started = outside::now();
+    let live = Live::now(&app.config);
+    let verb = Verb::of(http.method(), known_header(http, X_HTTP_METHOD_OVERRIDE));
+    let body_time = Rc::new(Cell::new(Duration::ZERO));
+    let mut user = None;
     let way = Way {
-        app: &app,
+        app,
         live: &live,
-        http: &http,
+        http,
         verb,
         id: &id,
         body_time: &body_time,
         user: &mut user,
     };
     let mut payload = Some(payload);
-    let mut outcome = way.go(&mut payload).instrument(span).await;
+    let mut outcome = way.go(&mut payload).await;
     if let (Err(error), Some(payload)) = (&mut outcome, payload) {
-        error.close |= !drain(&http, payload).await;
+        error.close |= !Box::pin(drain(http, payload)).await;
     }
-    let mut response = outcome.unwrap_or_else(|mut error| {
-        authenticate::challenge(&mut error, &http, &live);
-        if error.status >= 500 && error.status != 501 {
-            tracing::error!(id = id.as_str(), error = %error.error, reason = error.reason.as_deref().unwrap_or_default(), "request failed");
-        }
-        reply::error(&error)
-    });
+    let mut response = outcome.unwrap_or_else(|error| refuse(error, http, &live));
     if verb == Verb::Head {
         response = reply::for_head(response);
     }
     let legacy = matches!(http.uri().path(), "/_session" | "/_uuids");
     let versions = live.settings.chttpd.server_header_versions;
     reply::finish(&mut response, (!legacy).then_some(&id), body_time.get(), versions);
-    add_cors(&http, &live, &mut response);
-    if header(&http, "prefer").is_some_and(|prefer| prefer.trim() == "return=minimal") {
+    add_cors(http, &live, &mut response);
+    if known_header(http, PREFER).is_some_and(|prefer| prefer.trim() == "return=minimal") {
         reply::minimize(&mut response);
     }
     let status = response.status().as_u16();
@@ -254,18 +257,25 @@ async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
         status,
         u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
     );
-    // The query is left out on purpose: it may carry what must not be in a log.
+    let peer = || http.peer_addr().map(|peer| tracing::field::display(peer.ip()));
     tracing::info!(
-        id = id.as_str(),
-        peer = http.peer_addr().map(|peer| tracing::field::display(peer.ip())),
+        peer = peer(),
         user = user.as_deref(),
-        method = %http.method(),
-        path = http.uri().path(),
         status,
         ms = elapsed.as_secs_f64() * 1000.0,
-        "request"
+        "answered"
     );
     response
+}
+
+/// The reply to a refused request. What is the server's own fault is logged with its cause.
+fn refuse(mut error: HttpError, http: &HttpRequest, live: &Live) -> HttpResponse {
+    authenticate::challenge(&mut error, http, live);
+    if error.status >= 500 && error.status != 501 {
+        let reason = error.reason.as_deref().unwrap_or_default();
+        tracing::error!(error = %error.error, reason, "request failed");
+    }
+    reply::error(&error)
 }
 
 /// Reads and forgets a small body that nobody has read, so that the refusal reaches a client that is still sending and

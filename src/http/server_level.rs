@@ -17,7 +17,7 @@ use super::params::{AllDocsQuery, IdKey, Integer, integer};
 use super::reply::{self, COUCHDB_VERSION, Handled};
 use super::request::{Request, Verb};
 use super::router::Segments;
-use super::{config_api, session, stats, unimplemented};
+use super::{config_api, outside, session, stats, unimplemented};
 
 /// Handles `/`.
 pub fn welcome(request: &Request) -> Handled {
@@ -85,7 +85,7 @@ fn uuids(request: &Request) -> Handled {
         write_json_string(&mut body, &request.app.uuids.one(&request.settings.uuids));
     }
     body.extend_from_slice(b"]}\n");
-    let etag = format!("\"{:032x}\"", rand::random::<u128>());
+    let etag = format!("\"{}\"", outside::random_hex());
     let mut response = reply::json(200, body);
     reply::set_etag(&mut response, &etag);
     let headers = response.headers_mut();

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use crate::auth::{Credentials, SessionPolicy};
 
-use super::authenticate::{log_in, peer, unix_now, wrong_password};
+use super::authenticate::{log_in, wrong_password};
 use super::error::HttpError;
 use super::live::Live;
+use super::outside;
 use super::params::Query;
 use super::reply::{self, Handled};
 use super::request::{Request, Verb};
@@ -89,14 +90,7 @@ async fn log_in_with_cookie(request: &Request) -> Handled {
     };
     let password = members.get("password").cloned().unwrap_or_default().into_bytes();
     let live = Live::now(&request.app.config);
-    let account = match log_in(
-        &request.app,
-        &live,
-        Credentials { name, password },
-        peer(&request.http),
-    )
-    .await
-    {
+    let account = match log_in(&request.app, &live, Credentials { name, password }, &request.http).await {
         Ok(account) => account,
         Err(error) if error.status == 401 => {
             let cookie = policy.clear_cookie(false);
@@ -108,7 +102,7 @@ async fn log_in_with_cookie(request: &Request) -> Handled {
         Err(error) => return Err(error),
     };
     let name = account.user.name.clone().unwrap_or_default();
-    let cookie = policy.set_cookie(&name, account.salt(), unix_now(), false);
+    let cookie = policy.set_cookie(&name, account.salt(), outside::unix_seconds(), false);
     if let Some(page) = request.query.get("next") {
         return Ok(redirect(request, page, &cookie));
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 
 use super::error::HttpError;
+use super::outside;
 use super::reply::{self, Handled};
 use super::request::{Request, Verb};
 use super::router::Segments;
@@ -60,7 +61,7 @@ pub struct HttpCounters {
 impl Default for HttpCounters {
     fn default() -> Self {
         Self {
-            started: Instant::now(),
+            started: outside::now(),
             requests: AtomicU64::new(0),
             bulk_requests: AtomicU64::new(0),
             changes_clients: AtomicU64::new(0),
@@ -245,22 +246,23 @@ pub fn stats(request: &Request, segments: &Segments<'_>) -> Handled {
 /// Handles `_node/{name}/_system`.
 pub fn system(request: &Request) -> Handled {
     request.allow("GET,HEAD")?;
-    let resident = resident_bytes();
+    let cache = request.app.coordinator.cache().info();
     Ok(reply::json_value(
         200,
         &json!({
             "uptime": request.app.counters.started.elapsed().as_secs(),
-            "memory": {"processes": resident},
+            "memory": {"bt_engine_cache": cache.memory},
+            "bt_engine_cache": {
+                "memory": cache.memory,
+                "max_memory": cache.max_memory,
+                "size": cache.size,
+                "full": cache.full,
+                "hits": cache.hits,
+                "misses": cache.misses,
+                "shard_count": cache.shard_count,
+            },
         }),
     ))
-}
-
-/// Resident memory of this program in bytes, where the system tells it.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ where
         body::require_revs(&edit)?;
     }
     // A replicated attachment keeps the position of the revision that brought it.
-    let new_revpos = edit.revs.start.saturating_add(u64::from(options.new_edits));
+    let new_revpos = edit.revs.start.saturating_add(1);
     for att in &mut edit.atts {
         if matches!(att.data, AttData::Follows { .. }) {
             let stored = attachment(request, db, id, att, reader).await?;

@@ -1,10 +1,10 @@
 //! New document ids: `_uuids`, and documents that come without one.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use parking_lot::Mutex;
 
 use crate::config::{UuidAlgorithm, Uuids};
+
+use super::outside;
 
 /// Greatest step of the `sequential` algorithm.
 const SEQUENTIAL_STEP_MAX: u32 = 0xffd;
@@ -29,12 +29,12 @@ impl UuidMaker {
     /// One new id.
     pub fn one(&self, settings: &Uuids) -> String {
         match settings.algorithm {
-            UuidAlgorithm::UuidV7 => uuid_v7(now_micros() / 1000),
-            UuidAlgorithm::Random => format!("{:032x}", rand::random::<u128>()),
+            UuidAlgorithm::UuidV7 => uuid_v7(outside::unix_micros() / 1000),
+            UuidAlgorithm::Random => outside::random_hex(),
             UuidAlgorithm::Sequential => self.state.lock().next_in_sequence(),
             UuidAlgorithm::UtcRandom => {
                 let micros = self.state.lock().next_micros();
-                let random: u128 = rand::random::<u128>() >> (128 - 72);
+                let random: u128 = outside::random_bits() >> (128 - 72);
                 format!("{micros:014x}{random:018x}")
             }
             UuidAlgorithm::UtcId => {
@@ -47,10 +47,10 @@ impl UuidMaker {
 
 impl State {
     fn next_in_sequence(&mut self) -> String {
-        let step = rand::random::<u32>() % SEQUENTIAL_STEP_MAX + 1;
+        let step = (outside::random_bits() as u32) % SEQUENTIAL_STEP_MAX + 1;
         let (prefix, number) = match self.sequence.take() {
             Some((prefix, last)) if last + step <= SEQUENTIAL_MAX => (prefix, last + step),
-            _ => (format!("{:026x}", rand::random::<u128>() >> (128 - 104)), step),
+            _ => (format!("{:026x}", outside::random_bits() >> (128 - 104)), step),
         };
         let id = format!("{prefix}{number:06x}");
         self.sequence = Some((prefix, number));
@@ -58,19 +58,14 @@ impl State {
     }
 
     fn next_micros(&mut self) -> u64 {
-        self.clock_micros = now_micros().max(self.clock_micros + 1);
+        self.clock_micros = outside::unix_micros().max(self.clock_micros + 1);
         self.clock_micros
     }
 }
 
-fn now_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-}
-
 /// RFC 9562, version 7: 48 bits of milliseconds, then random bits.
 fn uuid_v7(millis: u64) -> String {
-    let random: u128 = rand::random();
+    let random = outside::random_bits();
     let mut bits = (u128::from(millis) & 0xffff_ffff_ffff) << 80 | random & ((1 << 80) - 1);
     bits = bits & !(0xf << 76) | 0x7 << 76;
     bits = bits & !(0b11 << 62) | 0b10 << 62;

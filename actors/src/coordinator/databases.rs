@@ -63,7 +63,7 @@ impl Coordinator {
         }];
         let n = options.n.unwrap_or(self.inner.shared.options.n) as usize;
         let shards = choose_shards(&candidates, q, n, None, |below| {
-            rand::random_range(0..below.max(1))
+            self.inner.shared.options.entropy.below(below)
         })
         .map_err(|error| internal(&error))?;
         let now = self.inner.system.clock().now_unix_micros() / 1_000_000;

@@ -165,7 +165,7 @@ impl Coordinator {
         let bounds = fold_options(&args);
         let cursors = leases.into_iter().map(|lease| {
             let cursor = LocalCursor::new(&lease.snapshot(), &bounds);
-            (lease, RowCursor::Locals(cursor))
+            (lease, RowCursor::Locals(Box::new(cursor)))
         });
         self.rows_stream(cursors.collect(), merge, meta)
     }

@@ -26,7 +26,7 @@ pub enum RowCursor {
     /// Over documents.
     Docs(Box<FoldCursor>),
     /// Over local documents.
-    Locals(LocalCursor),
+    Locals(Box<LocalCursor>),
 }
 
 impl RowCursor {
@@ -68,7 +68,7 @@ pub enum RowsMsg {
         /// The walk.
         cursor: RowCursor,
         /// What it brought.
-        batch: Result<Option<RowBatch>, db::DbError>,
+        batch: Box<Result<Option<RowBatch>, db::DbError>>,
     },
     /// The pool did not make a batch.
     Lost(PoolError),
@@ -134,7 +134,7 @@ impl Process for RowsRequest {
                 batch,
             } => {
                 tell_damaged(&self.args.counters, &cursor.take_damaged());
-                match batch {
+                match *batch {
                     Ok(Some(batch)) => {
                         self.args.merge.push(shard, batch);
                         self.idle[shard] = Some(cursor);
@@ -222,7 +222,11 @@ impl RowsRequest {
             };
             let pool = self.args.pool.clone();
             ctx.spawn_future(async move { pool.run(job).await }, move |made| match made {
-                Ok((cursor, batch)) => RowsMsg::Batch { shard, cursor, batch },
+                Ok((cursor, batch)) => RowsMsg::Batch {
+                    shard,
+                    cursor,
+                    batch: Box::new(batch),
+                },
                 Err(error) => RowsMsg::Lost(error),
             });
         }

@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use super::call::TurnFrame;
 use super::exit::{Reason, guard};
 use super::link::{self, Signal, Watcher};
-use super::mailbox::{AnyProcess, Item, Mailbox, Ref};
+use super::mailbox::{AnyProcess, Mailbox, Ref};
 use super::observe::Snapshot;
 use super::options::{SpawnError, SpawnOptions};
 use super::pid::{MRef, Pid, TimerRef, unique};
@@ -490,17 +490,20 @@ impl Turn {
             while self.budget > 0 && !parked {
                 // New timers and futures have to be polled before this process may rest.
                 let waker = (!ctx.fresh_work).then(|| cx.waker());
-                let (item, rests) = ctx.me.mailbox.pop(waker);
-                parked = rests;
-                let Some(item) = item else { break };
+                let popped = ctx.me.mailbox.pop(waker);
+                parked = popped.parked;
+                if popped.user.is_none() && popped.control.is_none() {
+                    break;
+                }
                 self.mark(ctx);
                 self.budget -= 1;
-                let next = match item {
-                    Item::User(msg) => {
-                        self.handled += 1;
-                        state.handle(msg, ctx)
-                    }
-                    Item::Control(signal) => control(state, ctx, signal),
+                let next = if let Some(msg) = popped.user {
+                    self.handled += 1;
+                    state.handle(msg, ctx)
+                } else if let Some(signal) = popped.control {
+                    control(state, ctx, *signal)
+                } else {
+                    break;
                 };
                 if let Next::Stop(reason) = next {
                     return Some(reason);

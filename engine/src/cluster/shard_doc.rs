@@ -2,7 +2,7 @@
 
 use super::ring::HashKind;
 use super::shard_map::{ShardMap, ShardMapError, ShardMapOptions};
-use crate::codec::term::{ListHead, Reader, TermError, write};
+use crate::codec::term::{ListHead, Reader, TermError, tag, write};
 use crate::ids::{DbName, NodeName, ShardRange};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -213,9 +213,17 @@ fn object<'a>(
     reader.expect_tuple(1)?;
     list(reader, |reader| {
         reader.expect_tuple(2)?;
-        let key = reader.read_binary()?;
+        let key = name(reader)?;
         member(key, reader)
     })
+}
+
+/// A binary, or an atom: CouchDB keeps the properties of a partitioned database as the atoms that it was created with.
+fn name<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], ShardDocError> {
+    match reader.peek_tag()? {
+        tag::BINARY => Ok(reader.read_binary()?),
+        _ => Ok(reader.read_atom()?.bytes),
+    }
 }
 
 /// Reads a list of terms that are no small integers.
@@ -338,7 +346,7 @@ fn read_hash(reader: &mut Reader<'_>) -> Result<HashKind, ShardDocError> {
     if reader.read_list()? != ListHead::Elements(3) {
         return Err(ShardDocError::Bad("hash"));
     }
-    let (module, function) = (reader.read_binary()?, reader.read_binary()?);
+    let (module, function) = (name(reader)?, name(reader)?);
     reader.skip()?;
     reader.end_list()?;
     match (module, function) {

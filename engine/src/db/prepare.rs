@@ -98,12 +98,15 @@ impl<'o> Preparer<'o> {
         replicated: bool,
         wait: Wait,
     ) -> Result<Prepared, DbError> {
+        let generation = edit.revs.start.saturating_add(u64::from(!replicated));
+        for att in edit.atts.iter_mut().filter(|att| att.data != AttData::Stub) {
+            // What an upload stored belongs to this revision, and so does what names none.
+            let named = att.revpos.filter(|revpos| replicated && *revpos > 0);
+            att.revpos = Some(named.unwrap_or(generation));
+        }
         if edit.has_stubs() {
             let previous = previous_attachments(snapshot, &edit, replicated, wait)?;
             edit.merge_stubs(previous.as_deref())?;
-        }
-        if !replicated {
-            edit.set_new_revpos();
         }
         let mut chunks = Vec::new();
         for att in &mut edit.atts {

@@ -26,7 +26,10 @@ pub struct Reply {
 impl Reply {
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The body as text.
@@ -50,14 +53,20 @@ pub struct Client {
 impl Client {
     /// A client without a login.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, authorization: None }
+        Self {
+            address,
+            authorization: None,
+        }
     }
 
     /// The same client with a Basic login.
     pub fn with_basic(&self, name: &str, password: &str) -> Self {
         use base64::Engine;
         let token = base64::engine::general_purpose::STANDARD.encode(format!("{name}:{password}"));
-        Self { address: self.address, authorization: Some(format!("Basic {token}")) }
+        Self {
+            address: self.address,
+            authorization: Some(format!("Basic {token}")),
+        }
     }
 
     /// Sends a request and reads the whole reply.
@@ -68,7 +77,9 @@ impl Client {
     /// Sends a request and reads the head of the reply.
     pub fn open(&self, method: &str, target: &str, headers: Headers<'_>, body: Option<&[u8]>) -> Open {
         let mut stream = TcpStream::connect(self.address).expect("the server listens");
-        stream.set_read_timeout(Some(READ_TIMEOUT)).expect("a timeout can be set");
+        stream
+            .set_read_timeout(Some(READ_TIMEOUT))
+            .expect("a timeout can be set");
         let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.address);
         if let Some(authorization) = &self.authorization {
             head.push_str(&format!("Authorization: {authorization}\r\n"));
@@ -98,12 +109,22 @@ impl Client {
 
     /// PUT with a body.
     pub fn put(&self, target: &str, body: &str) -> Reply {
-        self.send("PUT", target, &[("Content-Type", "application/json")], Some(body.as_bytes()))
+        self.send(
+            "PUT",
+            target,
+            &[("Content-Type", "application/json")],
+            Some(body.as_bytes()),
+        )
     }
 
     /// POST with a JSON body.
     pub fn post(&self, target: &str, body: &str) -> Reply {
-        self.send("POST", target, &[("Content-Type", "application/json")], Some(body.as_bytes()))
+        self.send(
+            "POST",
+            target,
+            &[("Content-Type", "application/json")],
+            Some(body.as_bytes()),
+        )
     }
 
     /// DELETE.
@@ -127,16 +148,30 @@ impl Open {
         let mut line = String::new();
         reader.read_line(&mut line).expect("a status line");
         let mut parts = line.trim_end().splitn(3, ' ').skip(1);
-        let status = parts.next().and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("status line {line:?}"));
+        let status = parts
+            .next()
+            .and_then(|code| code.parse().ok())
+            .unwrap_or_else(|| panic!("status line {line:?}"));
         let reason = parts.next().unwrap_or_default().to_owned();
         let mut headers = Vec::new();
         loop {
             let mut line = String::new();
             reader.read_line(&mut line).expect("a header line");
-            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            let Some((name, value)) = line.trim_end().split_once(':') else {
+                break;
+            };
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        Self { reply: Reply { status, reason, headers, body: Vec::new() }, reader, head_only }
+        Self {
+            reply: Reply {
+                status,
+                reason,
+                headers,
+                body: Vec::new(),
+            },
+            reader,
+            head_only,
+        }
     }
 
     /// The next chunk of a chunked body; `None` at its end.
@@ -159,12 +194,18 @@ impl Open {
             while let Some(chunk) = self.chunk() {
                 self.reply.body.extend_from_slice(&chunk);
             }
-        } else if let Some(length) = self.reply.header("content-length").and_then(|text| text.parse().ok()) {
+        } else if let Some(length) = self
+            .reply
+            .header("content-length")
+            .and_then(|text| text.parse().ok())
+        {
             let mut body = vec![0; length];
             self.reader.read_exact(&mut body).expect("a whole body");
             self.reply.body = body;
         } else {
-            self.reader.read_to_end(&mut self.reply.body).expect("a body up to the end");
+            self.reader
+                .read_to_end(&mut self.reply.body)
+                .expect("a body up to the end");
         }
         self.reply
     }
