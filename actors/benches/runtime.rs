@@ -2,10 +2,9 @@
 //!
 //! Each pair does the same work on one thread. The bare actix side uses `do_send` and `send`, its cheapest ways, with
 //! none of the runtime's guarantees: no bound, no deadline, no panic isolation, no links, no table.
-
 #![expect(
     clippy::disallowed_methods,
-    reason = "real time, and actix as it is used without us"
+    reason = "real time is measured, beside what actix does without bounds"
 )]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first surprise")]
 

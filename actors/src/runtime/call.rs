@@ -203,13 +203,7 @@ impl<R: Send + 'static> Answer<R> {
     /// # Errors
     /// [`CallError::Died`] when the token was dropped, [`CallError::Timeout`] at the deadline.
     pub async fn within(self, deadline: Duration) -> Result<R, CallError> {
-        Pending {
-            answer: self,
-            deadline,
-            yielded: false,
-            sleep: None,
-        }
-        .await
+        Pending::new(self, deadline).await
     }
 
     /// Waits without a deadline, for answerers inside this module that always answer or drop.
@@ -235,6 +229,17 @@ pub(crate) struct Pending<R> {
     deadline: Duration,
     yielded: bool,
     sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<R> Pending<R> {
+    pub(crate) fn new(answer: Answer<R>, deadline: Duration) -> Pending<R> {
+        Pending {
+            answer,
+            deadline,
+            yielded: false,
+            sleep: None,
+        }
+    }
 }
 
 impl<R: Send + 'static> Future for Pending<R> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
-use super::call::{CallError, ReplyTo, SendError, block_on_until, in_turn};
+use super::call::{CallError, Pending, ReplyTo, SendError, block_on_until, in_turn};
 use super::exit::Reason;
 use super::link::{Relations, Signal};
 use super::pid::Pid;
@@ -75,10 +75,12 @@ pub(crate) trait AnyProcess: Send + Sync + 'static {
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// One piece of work for a process.
-pub(crate) enum Item<M> {
-    Control(Signal),
-    User(M),
+/// What a look into the mailbox found: a signal, or a message, or neither.
+pub(crate) struct Popped<M> {
+    pub(crate) control: Option<Box<Signal>>,
+    pub(crate) user: Option<M>,
+    /// The mailbox is empty now, and wakes the process for more.
+    pub(crate) parked: bool,
 }
 
 struct Lanes<M> {
@@ -153,28 +155,47 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// The next piece of work, control first. If there is none, leaves `waker` (where one is given) to be woken for more.
+    /// The next piece of work, control first. When the mailbox is empty after that, `waker` (where one is given) is left to
+    /// be woken for more: an exchange of one message takes the lock once.
+    ///
+    /// The two kinds come back side by side and not as one enum, because a signal is much larger than most messages, and
+    /// every message would be copied at its size.
     #[inline]
-    pub(crate) fn pop(&self, waker: Option<&Waker>) -> Option<Item<M>> {
+    pub(crate) fn pop(&self, waker: Option<&Waker>) -> Popped<M> {
         let mut lanes = self.lanes.lock();
-        if let Some(signal) = lanes.control.pop_front() {
-            return Some(Item::Control(signal));
-        }
-        let Some(msg) = lanes.user.pop_front() else {
-            if let Some(waker) = waker {
+        let control = if lanes.control.is_empty() {
+            None
+        } else {
+            lanes.control.pop_front().map(Box::new)
+        };
+        let user = if control.is_none() {
+            lanes.user.pop_front()
+        } else {
+            None
+        };
+        let empty = lanes.control.is_empty() && lanes.user.is_empty();
+        let parked = match waker {
+            Some(waker) if empty => {
                 // An idle process gives a grown queue back.
-                if lanes.user.capacity() > IDLE_CAPACITY {
+                if user.is_none() && lanes.user.capacity() > IDLE_CAPACITY {
                     lanes.user.shrink_to(IDLE_CAPACITY);
                 }
-                lanes.waker = Some(waker.clone());
+                if !lanes.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+                    lanes.waker = Some(waker.clone());
+                }
+                true
             }
-            return None;
+            _ => false,
         };
         drop(lanes);
-        if let Some(room) = &self.room {
+        if let (Some(room), Some(_)) = (&self.room, &user) {
             room.notify_one();
         }
-        Some(Item::User(msg))
+        Popped {
+            control,
+            user,
+            parked,
+        }
     }
 
     /// Closes the mailbox; what was queued is dropped, outside the lock.
@@ -338,7 +359,7 @@ impl<M: Send + 'static> Ref<M> {
             self.mailbox
                 .push(msg)
                 .map_err(|error| CallError::Undelivered(error.kind()))?;
-            return answer.within(deadline).await;
+            return Pending::new(answer, deadline).await;
         }
         let started = tokio::time::Instant::now();
         match self.send(deadline, msg).await {

@@ -55,7 +55,7 @@ pub struct ProcessInfo {
     pub capacity: usize,
     /// User messages handled so far; counted at the end of each turn.
     pub handled: u64,
-    /// For how long it has been in its present turn; `None` when idle.
+    /// For how long it has been in its present turn, to a few milliseconds; `None` when idle.
     pub busy_for: Option<Duration>,
     /// How often its supervisor has restarted it.
     pub restarts: u32,
@@ -79,7 +79,7 @@ fn info_of(system: &System, process: &dyn AnyProcess) -> ProcessInfo {
     };
     let since = core.busy_since.load(Ordering::Relaxed);
     let busy_for =
-        (since > 0).then(|| Duration::from_micros(system.inner().now_mark().saturating_sub(since)));
+        (since > 0).then(|| Duration::from_micros(system.inner().now_mark_coarse().saturating_sub(since)));
     ProcessInfo {
         pid: core.pid,
         parent: core.parent,

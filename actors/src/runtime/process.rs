@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use super::call::TurnFrame;
 use super::exit::{Reason, guard};
 use super::link::{self, Signal, Watcher};
-use super::mailbox::{AnyProcess, Item, Mailbox, Ref};
+use super::mailbox::{AnyProcess, Mailbox, Ref};
 use super::observe::Snapshot;
 use super::options::{SpawnError, SpawnOptions};
 use super::pid::{MRef, Pid, TimerRef, unique};
@@ -389,6 +389,7 @@ impl<P: Process> Runner<P> {
             budget: ctx.system.inner().quantum,
             handled: 0,
             marked: false,
+            interrupted: false,
         };
         let stop = turn.run(state, ctx, cx);
         let core = ctx.core();
@@ -399,7 +400,7 @@ impl<P: Process> Runner<P> {
                 Ordering::Relaxed,
             );
         }
-        if turn.marked && turn.budget > 0 {
+        if turn.marked && !turn.interrupted {
             core.busy_since.store(0, Ordering::Relaxed);
         }
         stop
@@ -475,6 +476,8 @@ struct Turn {
     budget: u32,
     handled: u64,
     marked: bool,
+    /// The quantum was used up with work left.
+    interrupted: bool,
 }
 
 impl Turn {
@@ -483,29 +486,34 @@ impl Turn {
             if let Some(reason) = self.own_work(state, ctx, cx) {
                 return Some(reason);
             }
-            while self.budget > 0 {
+            let mut parked = false;
+            while self.budget > 0 && !parked {
                 // New timers and futures have to be polled before this process may rest.
                 let waker = (!ctx.fresh_work).then(|| cx.waker());
-                let Some(item) = ctx.me.mailbox.pop(waker) else {
-                    if waker.is_some() {
-                        return None;
-                    }
+                let popped = ctx.me.mailbox.pop(waker);
+                parked = popped.parked;
+                if popped.user.is_none() && popped.control.is_none() {
                     break;
-                };
+                }
                 self.mark(ctx);
                 self.budget -= 1;
-                let next = match item {
-                    Item::User(msg) => {
-                        self.handled += 1;
-                        state.handle(msg, ctx)
-                    }
-                    Item::Control(signal) => control(state, ctx, signal),
+                let next = if let Some(msg) = popped.user {
+                    self.handled += 1;
+                    state.handle(msg, ctx)
+                } else if let Some(signal) = popped.control {
+                    control(state, ctx, *signal)
+                } else {
+                    break;
                 };
                 if let Next::Stop(reason) = next {
                     return Some(reason);
                 }
             }
+            if parked && !ctx.fresh_work {
+                return None;
+            }
             if self.budget == 0 {
+                self.interrupted = true;
                 cx.waker().wake_by_ref();
                 return None;
             }
@@ -519,7 +527,7 @@ impl Turn {
             self.marked = true;
             ctx.core()
                 .busy_since
-                .store(ctx.system.inner().now_mark(), Ordering::Relaxed);
+                .store(ctx.system.inner().now_mark_coarse(), Ordering::Relaxed);
         }
     }
 

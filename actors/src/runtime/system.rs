@@ -52,9 +52,9 @@ impl Inner {
         }
     }
 
-    /// Monotonic microseconds plus one; zero stands for "idle" where this is kept.
-    pub(crate) fn now_mark(&self) -> u64 {
-        u64::try_from(self.clock.now_monotonic().as_micros()).unwrap_or(u64::MAX - 1) + 1
+    /// Coarse monotonic microseconds plus one; zero stands for "idle" where this is kept.
+    pub(crate) fn now_mark_coarse(&self) -> u64 {
+        u64::try_from(self.clock.now_coarse().as_micros()).unwrap_or(u64::MAX - 1) + 1
     }
 
     pub(crate) fn unload(&self, executor: u32) {
