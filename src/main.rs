@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-/// Rows and documents are many short-lived buffers made on one thread and dropped on another.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     settee::cli::run()
 }
