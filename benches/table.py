@@ -3,7 +3,7 @@
 
 Runs `settee bench` for q=8 with small documents and q=2 with medium ones, several times each, and prints the median of
 each row beside CouchDB 3.5.2's figure for two cores and the ratio. Beside them, measured in the same minutes: data syncs
-per second, alone and by eight threads at once, which bound every durable write.
+per second, alone and by eight threads at once, which bound every durable write; and start and idle memory of the server.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 # Documents per second; alone on such a machine, by CouchDB's own fabric_bench.
@@ -44,6 +45,21 @@ def syncs(threads, count=300):
         return round(threads * count / (time.monotonic() - began))
 
 
+def start(binary, folder):
+    """Milliseconds from the start of a server to its first answer, and its resident memory in kB two seconds later."""
+    began = time.monotonic()
+    server = subprocess.Popen([binary, "--data", folder, "--port", "0"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    address = next(line.split()[-1] for line in server.stdout if "listening on" in line)
+    urllib.request.urlopen(address + "/_up").read()
+    first = round((time.monotonic() - began) * 1000)
+    time.sleep(2)
+    status = pathlib.Path("/proc/%d/status" % server.pid).read_text(encoding="utf-8")
+    server.terminate()
+    server.wait()
+    return first, int(status.split("VmRSS:")[1].split()[0])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(TOP / "target" / "release" / "settee"))
@@ -51,6 +67,11 @@ def main():
     parser.add_argument("--url", help="measure this server instead of this process")
     options = parser.parse_args()
     print("append of 4 KiB and data sync: %d/s alone, %d/s by eight threads" % (syncs(1), syncs(8)))
+    if not options.url:
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            starts = [start(options.binary, folder) for _ in range(options.runs + 1)]
+        print("first answer after %d ms at a first start, %d ms at later ones; idle %d kB resident" % (
+            starts[0][0], statistics.median(first for first, _ in starts[1:]), statistics.median(kb for _, kb in starts)))
     for (q, size), peer in COUCHDB.items():
         command = [options.binary, "bench", "--json", "--q", q, "--doc-size", size, "--docs", DOCS[size]]
         if options.url:

@@ -425,3 +425,71 @@ fn bytes_without_a_header_are_refused_and_left_alone() {
     );
     assert_eq!(file.len().expect("its length"), 5000);
 }
+
+/// One bad byte in a body costs that row its document, not the rows behind it, and the error names the document.
+#[test]
+fn a_damaged_body_is_an_error_in_its_row_and_the_others_still_come() {
+    let mut db = Db::create();
+    db.write(
+        &[
+            r#"{"_id":"a"}"#,
+            r#"{"_id":"b","text":"to be hit"}"#,
+            r#"{"_id":"c"}"#,
+        ],
+        true,
+    );
+    let snapshot = Arc::new(db.writer.snapshot());
+    let id = DocId::new("b").expect("an id");
+    let info = snapshot.full_info(&id, Wait::Yes).expect("read").expect("there");
+    let ptr = info
+        .tree
+        .winner()
+        .and_then(|winner| winner.leaf())
+        .expect("a body")
+        .ptr;
+    let file = db
+        .vfs
+        .open(Path::new(PATH), settee_engine::storage::vfs::OpenMode::ReadWrite)
+        .expect("the file");
+    let mut byte = [0];
+    file.read_at(&mut byte, ptr + 30, Wait::Yes).expect("read");
+    file.write_at(&[byte[0] ^ 1], ptr + 30).expect("written");
+
+    let rendering = Rendering {
+        include_docs: true,
+        ..Rendering::default()
+    };
+    let rows = db.rows(&FoldOptions { rendering, ..all() });
+    assert_eq!(rows.len(), 3);
+    assert!(
+        rows[1].contains(r#""doc":null,"error":"damaged","reason":"#),
+        "{}",
+        rows[1]
+    );
+    assert!(rows[2].contains(r#""doc":{"_id":"c""#), "{}", rows[2]);
+
+    let options = ChangesOptions {
+        since: 0,
+        descending: false,
+        limit: u64::MAX,
+        all_leaves: false,
+        only_design: false,
+        only_ids: None,
+        rendering,
+    };
+    let mut cursor = ChangesCursor::new(Arc::clone(&snapshot), options, Wait::Yes).expect("a cursor");
+    assert_eq!(
+        cursor.next_batch(10).expect("read").expect("changes").rows.len(),
+        3
+    );
+    let damaged = cursor.take_damaged();
+    assert_eq!(
+        damaged.iter().map(|damage| damage.id.clone()).collect::<Vec<_>>(),
+        [Some(id.clone())]
+    );
+
+    let error = snapshot
+        .open_doc(&id, &ReadDoc::default(), Wait::Yes)
+        .expect_err("damaged");
+    assert!(error.to_string().contains("\"b\""), "{error}");
+}
