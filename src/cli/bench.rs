@@ -7,11 +7,13 @@ use crate::bench::{
     TargetError, WriteOutcome, report,
 };
 use crate::node::{Node, NodeConfig};
+use bytes::Bytes;
 use settee_actors::coordinator::{
-    AllDocsArgs, ChangesArgs, ChangesEvent, Coordinator, CreateDb, DbError, OpenDoc, UpdateDocs,
+    AllDocsArgs, ChangesArgs, ChangesEvent, Coordinator, CreateDb, DbError, OpenDoc, ParseDocs, RawDocs,
+    UpdateDocs,
 };
 use settee_actors::runtime::Placement;
-use settee_engine::doc::{DocEdit, DocError, DocLimits, EditOptions, IdSource, JsonOptions, parse_edit};
+use settee_engine::doc::JsonOptions;
 use settee_engine::ids::{DbName, DocId};
 use std::io::Write;
 use std::time::Duration;
@@ -110,25 +112,14 @@ fn name(db: &str) -> Result<DbName, TargetError> {
     DbName::new(db).map_err(|error| TargetError::Unexpected(error.to_string()))
 }
 
-fn parse(json: &[u8]) -> Result<DocEdit, DocError> {
-    parse_edit(
-        json,
-        &EditOptions {
-            id: IdSource::Body,
-            new_edits: true,
-            limits: DocLimits::default(),
-        },
-    )
-}
-
 impl NodeTarget {
-    async fn write(
-        &self,
-        db: &str,
-        edits: Result<Vec<DocEdit>, DocError>,
-    ) -> Result<WriteOutcome, TargetError> {
-        let edits = edits.map_err(|error| TargetError::Unexpected(error.to_string()))?;
-        let expected = edits.len();
+    async fn write(&self, db: &str, docs: RawDocs) -> Result<WriteOutcome, TargetError> {
+        let expected = docs.docs.len();
+        let edits = self
+            .coordinator
+            .parse_docs(docs, ParseDocs::default())
+            .await
+            .map_err(failed)?;
         let results = self
             .coordinator
             .update_docs(&name(db)?, edits, UpdateDocs::default())
@@ -203,12 +194,11 @@ impl Target for NodeTarget {
     }
 
     async fn bulk_docs(&mut self, db: &str, batch: &DocBatch) -> Result<WriteOutcome, TargetError> {
-        let edits = batch
-            .docs
-            .iter()
-            .map(|doc| parse(&batch.body[doc.clone()]))
-            .collect();
-        self.write(db, edits).await
+        let docs = RawDocs {
+            text: Bytes::copy_from_slice(&batch.body),
+            docs: batch.docs.clone(),
+        };
+        self.write(db, docs).await
     }
 
     async fn get(&mut self, db: &str, id: u64) -> Result<u64, TargetError> {
@@ -257,7 +247,11 @@ impl Target for NodeTarget {
     }
 
     async fn put_one(&mut self, db: &str, _id: &str, doc: &[u8]) -> Result<WriteOutcome, TargetError> {
-        self.write(db, parse(doc).map(|edit| vec![edit])).await
+        let docs = RawDocs {
+            text: Bytes::copy_from_slice(doc),
+            docs: std::iter::once(0..doc.len()).collect(),
+        };
+        self.write(db, docs).await
     }
 
     async fn pause(&mut self, time: Duration) {

@@ -1,15 +1,16 @@
 //! The JSON of documents in both directions, and the edits that requests make of it.
 
 use bytes::Bytes;
-use settee_actors::coordinator::OpenedDoc;
-use settee_engine::codec::json::JsonReader;
+use settee_actors::coordinator::{OpenedDoc, ParseDocs};
 use settee_engine::doc::{
     Attachment, AttachmentData, Doc, DocEdit, DocError, DocLimits, EditAttachment, EditOptions, IdSource,
-    JsonOptions, new_rev_id, parse_edit, parse_edit_from, recreated_rev_id,
+    JsonOptions, new_rev_id, parse_edit, recreated_rev_id,
 };
 use settee_engine::ids::{DbName, DocId, Rev};
 
-use crate::config::Bound;
+use std::sync::Arc;
+
+use crate::config::{Bound, Settings};
 
 use super::error::HttpError;
 use super::request::Request;
@@ -251,29 +252,22 @@ pub fn parse_new(request: &Request, json: &Bytes) -> Result<DocEdit, HttpError> 
     Ok(parse_edit(json, &options)?)
 }
 
-/// Parses the document that stands next in a list of them.
-///
-/// # Errors
-/// 400 or 413.
-pub fn parse_next(
-    request: &Request,
-    reader: &mut JsonReader<'_>,
-    new_edits: bool,
-    limits: DocLimits,
-) -> Result<DocEdit, HttpError> {
-    let make = || fresh_id(request);
-    Ok(parse_edit_from(
-        reader,
-        &EditOptions {
-            id: IdSource::BodyOr(&make),
-            new_edits,
-            limits,
-        },
-    )?)
+/// How the documents of a list are read, each of which brings its id or gets a new one.
+pub fn parse_options(request: &Request, new_edits: bool) -> ParseDocs {
+    let (app, settings) = (request.app.clone(), request.settings.clone());
+    ParseDocs {
+        new_edits,
+        limits: limits(request),
+        make_id: Some(Arc::new(move || make_id(&app, &settings))),
+    }
 }
 
 fn fresh_id(request: &Request) -> DocId {
-    let text = request.app.uuids.one(&request.settings.uuids);
+    make_id(&request.app, &request.settings)
+}
+
+fn make_id(app: &App, settings: &Settings) -> DocId {
+    let text = app.uuids.one(&settings.uuids);
     DocId::new(&text).unwrap_or_else(|_| {
         // Only a configured suffix can make a bad id; 32 hex digits are always a good one.
         DocId::new(&outside::random_hex()).expect("hex digits are a document id")

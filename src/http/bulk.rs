@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use serde_json::json;
-use settee_actors::coordinator::{DocRefusal, UpdateDocs};
-use settee_engine::codec::json::{JsonReader, Kind};
+use settee_actors::coordinator::{DocRefusal, RawDocs, UpdateDocs};
+use settee_engine::codec::json::{JsonError, JsonReader, Kind};
 use settee_engine::doc::DocEdit;
 use settee_engine::ids::DbName;
 
@@ -12,9 +12,7 @@ use super::error::{HttpError, write_json_string};
 use super::reply::{self, Handled};
 use super::request::Request;
 use super::{body, document, users};
-
-/// Least bytes a document takes in a request, for a guess at their number.
-const DOCUMENT_BYTES_GUESS: usize = 64;
+use std::ops::Range;
 
 /// A parsed request.
 struct Bulk {
@@ -42,7 +40,7 @@ pub async fn handle(request: &Request, db: &DbName) -> Handled {
     request.app.counters.bulk();
     let json = request.body().await?;
     let json = users::before_bulk(request, db, json).await?;
-    let bulk = parse(request, &json)?;
+    let bulk = parse(request, &json).await?;
     if bulk.all_or_nothing {
         return Ok(all_or_nothing(&bulk));
     }
@@ -157,15 +155,38 @@ fn syntax<E>(_: E) -> HttpError {
     HttpError::invalid_json()
 }
 
-fn parse(request: &Request, json: &[u8]) -> Result<Bulk, HttpError> {
+/// The members of a request's body; documents are only found in it.
+struct Members {
+    docs: Option<Vec<Range<usize>>>,
+    new_edits: bool,
+    all_or_nothing: bool,
+}
+
+async fn parse(request: &Request, json: &Bytes) -> Result<Bulk, HttpError> {
+    let members = members(json)?;
+    let docs = members
+        .docs
+        .ok_or_else(|| HttpError::bad_request("POST body must include `docs` parameter."))?;
+    let raw = RawDocs {
+        text: json.clone(),
+        docs,
+    };
+    let options = body::parse_options(request, members.new_edits);
+    Ok(Bulk {
+        edits: request.app.coordinator.parse_docs(raw, options).await?,
+        new_edits: members.new_edits,
+        all_or_nothing: members.all_or_nothing,
+    })
+}
+
+fn members(json: &[u8]) -> Result<Members, HttpError> {
     let mut reader = JsonReader::new(json).map_err(syntax)?;
     if reader.peek_kind().map_err(syntax)? != Kind::Object {
         reader.skip_value().and_then(|_| reader.end()).map_err(syntax)?;
         return Err(HttpError::bad_request("Request body must be a JSON object"));
     }
-    let mut docs = None;
-    let mut bulk = Bulk {
-        edits: Vec::new(),
+    let mut members = Members {
+        docs: None,
         new_edits: true,
         all_or_nothing: false,
     };
@@ -175,38 +196,36 @@ fn parse(request: &Request, json: &[u8]) -> Result<Bulk, HttpError> {
     while let Some(name) = reader.next_member().map_err(syntax)? {
         let kind = reader.peek_kind().map_err(syntax)?;
         match (&*name, kind) {
-            ("docs", Kind::Array) => docs = Some(reader.skip_value().map_err(syntax)?),
+            ("docs", Kind::Array) => members.docs = Some(elements(&mut reader).map_err(syntax)?),
             ("docs", _) => {
                 reader.skip_value().map_err(syntax)?;
                 fault = Some("`docs` parameter must be an array.");
             }
-            ("new_edits", Kind::Bool) => bulk.new_edits = reader.read_bool().map_err(syntax)?,
+            ("new_edits", Kind::Bool) => members.new_edits = reader.read_bool().map_err(syntax)?,
             ("new_edits", _) => {
                 reader.skip_value().map_err(syntax)?;
                 fault = Some("`new_edits` parameter must be a boolean.");
             }
-            ("all_or_nothing", Kind::Bool) => bulk.all_or_nothing = reader.read_bool().map_err(syntax)?,
+            ("all_or_nothing", Kind::Bool) => members.all_or_nothing = reader.read_bool().map_err(syntax)?,
             _ => {
                 reader.skip_value().map_err(syntax)?;
             }
         }
     }
     reader.end().map_err(syntax)?;
-    if let Some(fault) = fault {
-        return Err(HttpError::bad_request(fault));
+    match fault {
+        Some(fault) => Err(HttpError::bad_request(fault)),
+        None => Ok(members),
     }
-    let docs = docs.ok_or_else(|| HttpError::bad_request("POST body must include `docs` parameter."))?;
-    bulk.edits = parse_docs(request, docs, bulk.new_edits)?;
-    Ok(bulk)
 }
 
-fn parse_docs(request: &Request, docs: &[u8], new_edits: bool) -> Result<Vec<DocEdit>, HttpError> {
-    let limits = body::limits(request);
-    let mut reader = JsonReader::new(docs).map_err(syntax)?;
-    let mut edits = Vec::with_capacity((docs.len() / DOCUMENT_BYTES_GUESS).min(1024));
-    reader.begin_array().map_err(syntax)?;
-    while reader.next_element().map_err(syntax)? {
-        edits.push(body::parse_next(request, &mut reader, new_edits, limits)?);
+/// Where the elements of an array stand.
+fn elements(reader: &mut JsonReader<'_>) -> Result<Vec<Range<usize>>, JsonError> {
+    let mut elements = Vec::new();
+    reader.begin_array()?;
+    while reader.next_element()? {
+        let length = reader.skip_value()?.len();
+        elements.push(reader.position() - length..reader.position());
     }
-    Ok(edits)
+    Ok(elements)
 }

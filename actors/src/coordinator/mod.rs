@@ -9,11 +9,13 @@ mod attachments;
 mod databases;
 mod documents;
 mod maps;
+mod parse;
 mod streams;
 mod types;
 mod updates;
 
 pub use attachments::{AttachmentSink, AttachmentStream};
+pub use parse::{ParseDocs, RawDocs};
 pub use streams::{ChangesStream, RowStream};
 pub use types::{
     AllDocsArgs, ChangesArgs, ChangesEvent, ChangesStyle, CreateDb, DbError, DbInfo, DocRefusal, Feed,

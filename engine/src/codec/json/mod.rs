@@ -5,6 +5,7 @@
 //! strings and anything behind the value are refused.
 
 mod number;
+mod numbers;
 mod object;
 mod parse;
 mod print;

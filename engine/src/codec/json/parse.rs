@@ -2,6 +2,7 @@
 //!
 //! Both walk nested values with a stack of their own; the innermost object or array is kept in a local variable.
 
+use super::numbers::read_numbers;
 use super::object::{Open, patch_count};
 use super::reader::JsonReader;
 use super::scan::{append_part, find_special};
@@ -80,8 +81,10 @@ impl<'a> JsonReader<'a> {
                 }
                 let start = out.len();
                 out.extend_from_slice(&LIST_HEAD);
+                let (count, position) = read_numbers(self.bytes(), self.position, out);
+                self.position = position;
                 self.frames
-                    .push(std::mem::replace(top, Frame::Array { start, count: 0 }));
+                    .push(std::mem::replace(top, Frame::Array { start, count }));
                 return Ok(false);
             }
             Some(b't') => {

@@ -2,6 +2,7 @@
 
 use super::JSON_DEPTH_MAX;
 use super::number::{write_json_big, write_json_float, write_json_int};
+use super::numbers::print_numbers;
 use super::string::write_json_string;
 use crate::codec::term::{Int, ListHead, Reader, TermError, tag};
 use smallvec::SmallVec;
@@ -136,7 +137,15 @@ fn begin_value(reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<Option<Fram
             }
             ListHead::Elements(count) => {
                 out.push(b'[');
-                return Ok(Some(Frame::Array(count - 1)));
+                let (printed, bytes) = print_numbers(reader.rest(), count, out);
+                reader.advance(bytes);
+                if printed < count {
+                    return Ok(Some(Frame::Array(count - printed - 1)));
+                }
+                reader.end_list()?;
+                // In the place of the comma behind the last number.
+                out.pop();
+                out.push(b']');
             }
         },
         tag::MAP => match reader.read_map()? {

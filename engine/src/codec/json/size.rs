@@ -70,8 +70,49 @@ fn list_size(reader: &mut Reader<'_>) -> Result<(u64, u64), TermError> {
             0,
         ),
         // The tail is met as an empty list, which adds 2: one byte too many, taken off here by the one that a list has.
-        ListHead::Elements(count) => ((count as u64).saturating_sub(1), count as u64 + 1),
+        ListHead::Elements(count) => {
+            let (size, numbers, bytes) = numbers_size(reader.rest(), count);
+            reader.advance(bytes);
+            (
+                (count as u64).saturating_sub(1) + size,
+                (count - numbers) as u64 + 1,
+            )
+        }
     })
+}
+
+/// The sizes of the short numbers that a list of `count` elements begins with, in a tight loop, as long lists are mostly
+/// of numbers: their sum, how many they are, and the bytes of their terms.
+fn numbers_size(terms: &[u8], count: usize) -> (u64, usize, usize) {
+    let (mut size, mut numbers, mut position) = (0, 0, 0);
+    while numbers < count {
+        let Some([first, rest @ ..]) = terms.get(position..) else {
+            break;
+        };
+        match (*first, rest.first_chunk::<4>(), rest.first_chunk::<8>()) {
+            (tag::INTEGER, Some(bytes), _) => {
+                let value = i32::from_be_bytes(*bytes);
+                size += u64::from(value < 0) + digits(u64::from(value.unsigned_abs()));
+                position += 5;
+            }
+            (tag::SMALL_INTEGER, ..) => {
+                let Some(value) = rest.first() else { break };
+                size += digits(u64::from(*value));
+                position += 2;
+            }
+            (tag::NEW_FLOAT, _, Some(bytes)) => {
+                let value = f64::from_be_bytes(*bytes);
+                if !value.is_finite() {
+                    break;
+                }
+                size += float_size(value);
+                position += 9;
+            }
+            _ => break,
+        }
+        numbers += 1;
+    }
+    (size, numbers, position)
 }
 
 fn digits(value: u64) -> u64 {
@@ -99,8 +140,12 @@ fn int_size(int: &Int<'_>) -> u64 {
     }
 }
 
+#[inline]
 fn float_size(value: f64) -> u64 {
     let magnitude = value.abs();
+    if magnitude > 0.01 && magnitude < 1e10 {
+        return 3 + u64::from(value < 0.0);
+    }
     let size = if magnitude == 0.0 {
         return 3;
     } else if magnitude >= 1e100 {

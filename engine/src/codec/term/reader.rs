@@ -97,6 +97,12 @@ impl<'a> Reader<'a> {
         self.bytes.get(self.position..).unwrap_or_default()
     }
 
+    /// Moves over `bytes` bytes, which the caller has read from [`rest`](Self::rest).
+    #[inline]
+    pub(in crate::codec) fn advance(&mut self, bytes: usize) {
+        self.position = self.position.saturating_add(bytes).min(self.bytes.len());
+    }
+
     /// The next term's tag.
     ///
     /// # Errors
