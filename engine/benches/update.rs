@@ -35,16 +35,14 @@ fn update(writer: &mut DbWriter, jsons: &[Vec<u8>]) -> u64 {
         limits: DocLimits::default(),
     };
     let prepare = PrepareOptions::default();
-    let mut preparer = Preparer::new(&prepare);
-    let snapshot = writer.snapshot();
-    let docs = jsons.iter().map(|json| {
-        let edit = parse_edit(json, &options).expect("a document");
-        preparer
-            .prepare(&snapshot, edit, false, Wait::Yes)
-            .expect("prepared")
-    });
+    let edits = jsons
+        .iter()
+        .map(|json| parse_edit(json, &options).expect("a document"));
+    let docs = Preparer::new(&prepare)
+        .prepare_all(&writer.snapshot(), edits.collect(), false, Wait::Yes)
+        .expect("prepared");
     let batch = Batch {
-        docs: docs.collect(),
+        docs,
         locals: Vec::new(),
     };
     writer.update(batch).expect("committed").counts.writes

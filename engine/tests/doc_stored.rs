@@ -11,10 +11,10 @@ use settee_engine::doc::revtree::{Leaf, RevPath, Sizes};
 use settee_engine::doc::stream::{Announced, StreamOptions, StreamWriter};
 use settee_engine::doc::summary::{SummaryView, SummaryWriter};
 use settee_engine::doc::{
-    AttDigest, Attachment, DocError, Encoding, FullDocInfo, JsonOptions, StoredDocError, new_rev_id,
-    recreated_rev_id,
+    AttDigest, Attachment, DocError, Encoding, FullDocInfo, JsonOptions, RevContent, StoredDocError,
+    new_rev_id, new_rev_ids, recreated_rev_id,
 };
-use settee_engine::ids::{DocId, Rev};
+use settee_engine::ids::{DocId, Rev, RevId};
 
 fn term(json: &str) -> Vec<u8> {
     let mut term = Vec::new();
@@ -26,13 +26,29 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The revision id of an edit, alone and in a batch with others.
+fn rev_id(deleted: bool, parent: Option<&Rev>, body: &[u8], atts: &[AttDigest<'_>]) -> RevId {
+    let content = |deleted| RevContent {
+        deleted,
+        parent,
+        body,
+        atts: atts.iter().copied().collect(),
+    };
+    let alone = new_rev_id(&content(deleted));
+    let others = [deleted, !deleted, deleted].into_iter().cycle().take(20);
+    let ids = new_rev_ids(&others.map(content).collect::<Vec<_>>());
+    assert_eq!([&ids[0], &ids[2], &ids[18]], [&alone; 3]);
+    assert_ne!(ids[1], alone);
+    alone
+}
+
 #[test]
 fn revision_ids_are_couchdbs() {
-    let first = Rev::new(1, new_rev_id(false, None, &term("{}"), &[]));
+    let first = Rev::new(1, rev_id(false, None, &term("{}"), &[]));
     assert_eq!(first.to_string(), "1-967a00dff5e02add41819138abb3284d");
-    let second = Rev::new(2, new_rev_id(false, Some(&first), &term(r#"{"x":1}"#), &[]));
+    let second = Rev::new(2, rev_id(false, Some(&first), &term(r#"{"x":1}"#), &[]));
     assert_eq!(second.to_string(), "2-fedd31dc95d711d8c91924773772bb35");
-    let third = Rev::new(3, new_rev_id(true, Some(&second), &term("{}"), &[]));
+    let third = Rev::new(3, rev_id(true, Some(&second), &term("{}"), &[]));
     assert_eq!(third.to_string(), "3-29b51679a5827240c44f0b7ba06b764b");
     let (hello, bye) = (md5(b"hello"), md5(b"bye"));
     let atts = [
@@ -47,10 +63,10 @@ fn revision_ids_are_couchdbs() {
             md5: &bye,
         },
     ];
-    let with_atts = new_rev_id(false, None, &term(r#"{"a":[1,2,3],"b":1.5,"c":null}"#), &atts);
+    let with_atts = rev_id(false, None, &term(r#"{"a":[1,2,3],"b":1.5,"c":null}"#), &atts);
     assert_eq!(hex(with_atts.as_bytes()), "7b20f679ef5d8c7f8c9445ead6bbf8ac");
     let again = recreated_rev_id(&third, &term("{}"), 0);
-    assert_eq!(again, new_rev_id(false, Some(&third), &term("{}"), &[]));
+    assert_eq!(again, rev_id(false, Some(&third), &term("{}"), &[]));
     assert_ne!(recreated_rev_id(&third, &term("{}"), 1), again);
 }
 

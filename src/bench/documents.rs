@@ -1,6 +1,7 @@
 //! The documents of the benchmark: three sizes, random enough not to compress, and made fast, because making them counts.
 
 use super::random::Random;
+use bytes::Bytes;
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -43,7 +44,7 @@ impl DocSize {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DocBatch {
     /// The body of the request: `{"docs":[...]}`.
-    pub body: Vec<u8>,
+    pub body: Bytes,
     /// Where each document stands in it.
     pub docs: Vec<Range<usize>>,
 }
@@ -127,18 +128,19 @@ impl DocGenerator {
 
     /// Makes the body of a bulk request with documents of these ids, in the place of the batch's former content.
     pub fn fill(&mut self, ids: impl Iterator<Item = u64>, batch: &mut DocBatch) {
-        batch.body.clear();
+        let mut body = Vec::with_capacity(batch.body.len() + batch.body.len() / 16);
         batch.docs.clear();
-        batch.body.extend_from_slice(b"{\"docs\":[");
+        body.extend_from_slice(b"{\"docs\":[");
         for id in ids {
             if !batch.docs.is_empty() {
-                batch.body.push(b',');
+                body.push(b',');
             }
-            let start = batch.body.len();
-            self.append(id, &mut batch.body);
-            batch.docs.push(start..batch.body.len());
+            let start = body.len();
+            self.append(id, &mut body);
+            batch.docs.push(start..body.len());
         }
-        batch.body.extend_from_slice(b"]}");
+        body.extend_from_slice(b"]}");
+        batch.body = body.into();
     }
 
     /// An id of 128 random bits in decimal.
@@ -297,7 +299,7 @@ mod tests {
             }
         }
         generator.fill(std::iter::empty(), &mut batch);
-        assert_eq!(batch.body, b"{\"docs\":[]}");
+        assert_eq!(*batch.body, *b"{\"docs\":[]}");
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl Target for NodeTarget {
 
     async fn bulk_docs(&mut self, db: &str, batch: &DocBatch) -> Result<WriteOutcome, TargetError> {
         let docs = RawDocs {
-            text: Bytes::copy_from_slice(&batch.body),
+            text: batch.body.clone(),
             docs: batch.docs.clone(),
         };
         self.write(db, docs).await

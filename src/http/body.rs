@@ -4,7 +4,7 @@ use bytes::Bytes;
 use settee_actors::coordinator::{OpenedDoc, ParseDocs};
 use settee_engine::doc::{
     Attachment, AttachmentData, Doc, DocEdit, DocError, DocLimits, EditAttachment, EditOptions, IdSource,
-    JsonOptions, new_rev_id, parse_edit, recreated_rev_id,
+    JsonOptions, RevContent, new_rev_id, parse_edit, recreated_rev_id,
 };
 use settee_engine::ids::{DbName, DocId, Rev};
 
@@ -200,13 +200,19 @@ pub fn rev_names_content(doc: &Doc) -> bool {
         (None, 1) => None,
         (None, _) => return false,
     };
-    let digests: Vec<_> = doc.atts.iter().map(Attachment::digest).collect();
-    if new_rev_id(doc.deleted, parent.as_ref(), &doc.body, &digests) == rev.id {
+    let content = RevContent {
+        deleted: doc.deleted,
+        parent: parent.as_ref(),
+        body: &doc.body,
+        atts: doc.atts.iter().map(Attachment::digest).collect(),
+    };
+    if new_rev_id(&content) == rev.id {
         return true;
     }
     // Writing a deleted document again is hashed in another way.
     parent
-        .is_some_and(|parent| !doc.deleted && recreated_rev_id(&parent, &doc.body, doc.atts.len()) == rev.id)
+        .as_ref()
+        .is_some_and(|parent| !doc.deleted && recreated_rev_id(parent, &doc.body, doc.atts.len()) == rev.id)
 }
 
 /// Bounds on documents, from the settings.

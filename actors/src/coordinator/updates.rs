@@ -134,9 +134,7 @@ impl Coordinator {
             // A stub has to be looked up in the file, which may block.
             let on_pool = edits.len() > PREPARE_IN_PLACE_MAX || edits.iter().any(DocEdit::has_stubs);
             let all = move |edits: Vec<DocEdit>| -> Result<Vec<Prepared>, EngineError> {
-                let mut preparer = Preparer::new(&options);
-                let prepare = |edit| preparer.prepare(&snapshot, edit, replicated, Wait::Yes);
-                edits.into_iter().map(prepare).collect()
+                Preparer::new(&options).prepare_all(&snapshot, edits, replicated, Wait::Yes)
             };
             let prepared = match on_pool {
                 true => self

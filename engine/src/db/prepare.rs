@@ -10,7 +10,8 @@ use crate::doc::local::{local_rev, next_local_rev, write_local_value};
 use crate::doc::stream::{StreamOptions, StreamWriter};
 use crate::doc::summary::{SummaryView, SummaryWriter};
 use crate::doc::{
-    AttData, Attachment, DocEdit, DocError, EditAttachment, RevPath, RevTree, Stream, recreated_rev_id,
+    AttData, Attachment, DocEdit, DocError, EditAttachment, RevPath, RevTree, Stream, new_rev_ids,
+    recreated_rev_id,
 };
 use crate::ids::{DocId, Rev};
 use crate::storage::vfs::Wait;
@@ -86,11 +87,45 @@ impl<'o> Preparer<'o> {
         }
     }
 
-    /// Makes an edit ready. `wait` says whether the previous revision may be waited for, where a stub names its attachment.
+    /// Makes edits ready, in their order. `wait` says whether a previous revision may be waited for, where a stub names its
+    /// attachment.
     ///
     /// # Errors
-    /// [`DbError::Doc`] when the edit breaks a rule, such as a stub of an attachment that the parent does not have;
+    /// [`DbError::Doc`] when an edit breaks a rule, such as a stub of an attachment that the parent does not have;
     /// otherwise when the parent cannot be read.
+    pub fn prepare_all(
+        &mut self,
+        snapshot: &Snapshot,
+        edits: Vec<DocEdit>,
+        replicated: bool,
+        wait: Wait,
+    ) -> Result<Vec<Prepared>, DbError> {
+        let mut staged = Vec::with_capacity(edits.len());
+        for mut edit in edits {
+            let chunks = self.stage(snapshot, &mut edit, replicated, wait)?;
+            staged.push((edit, chunks));
+        }
+        let paths: Vec<RevPath> = if replicated {
+            staged.iter().map(|(edit, _)| edit.revs.clone()).collect()
+        } else {
+            let parents: Vec<Option<Rev>> = staged.iter().map(|(edit, _)| edit.rev()).collect();
+            let contents = staged.iter().zip(&parents);
+            let contents: Vec<_> = contents
+                .map(|((edit, _), parent)| edit.rev_content(parent.as_ref()))
+                .collect();
+            let ids = staged.iter().zip(new_rev_ids(&contents));
+            ids.map(|((edit, _), id)| edit.revs.child(id)).collect()
+        };
+        let ready = staged.into_iter().zip(paths);
+        Ok(ready
+            .map(|((edit, chunks), path)| self.finish(edit, chunks, path, replicated))
+            .collect())
+    }
+
+    /// Makes one edit ready.
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare_all`].
     pub fn prepare(
         &mut self,
         snapshot: &Snapshot,
@@ -98,6 +133,23 @@ impl<'o> Preparer<'o> {
         replicated: bool,
         wait: Wait,
     ) -> Result<Prepared, DbError> {
+        let chunks = self.stage(snapshot, &mut edit, replicated, wait)?;
+        let path = if replicated {
+            edit.revs.clone()
+        } else {
+            edit.new_revs()
+        };
+        Ok(self.finish(edit, chunks, path, replicated))
+    }
+
+    /// Takes over and encodes attachments; returns the chunks of each that are still to be appended.
+    fn stage(
+        &self,
+        snapshot: &Snapshot,
+        edit: &mut DocEdit,
+        replicated: bool,
+        wait: Wait,
+    ) -> Result<Vec<Vec<Vec<u8>>>, DbError> {
         let generation = edit.revs.start.saturating_add(u64::from(!replicated));
         for att in edit.atts.iter_mut().filter(|att| att.data != AttData::Stub) {
             // What an upload stored belongs to this revision, and so does what names none.
@@ -105,22 +157,28 @@ impl<'o> Preparer<'o> {
             att.revpos = Some(named.unwrap_or(generation));
         }
         if edit.has_stubs() {
-            let previous = previous_attachments(snapshot, &edit, replicated, wait)?;
+            let previous = previous_attachments(snapshot, edit, replicated, wait)?;
             edit.merge_stubs(previous.as_deref())?;
         }
-        let mut chunks = Vec::new();
-        for att in &mut edit.atts {
-            chunks.push(encode(att, &self.options.streams)?);
-        }
-        let path = if replicated {
-            edit.revs.clone()
-        } else {
-            edit.new_revs()
-        };
+        let atts = edit.atts.iter_mut();
+        Ok(atts
+            .map(|att| encode(att, &self.options.streams))
+            .collect::<Result<_, DocError>>()?)
+    }
+
+    fn finish(
+        &mut self,
+        edit: DocEdit,
+        chunks: Vec<Vec<Vec<u8>>>,
+        path: RevPath,
+        replicated: bool,
+    ) -> Prepared {
         let attachments = edit.stored_atts().unwrap_or_default();
         let body = if chunks.iter().all(Vec::is_empty) {
             let mut payload = Vec::with_capacity(summary_capacity(edit.body.len()));
             self.summaries.write(&edit.body, &attachments, &mut payload);
+            // In place: summaries of a batch are held all together.
+            payload.shrink_to_fit();
             Body::Summary {
                 payload,
                 streams: attachments.iter().map(Attachment::size_info).collect(),
@@ -135,20 +193,14 @@ impl<'o> Preparer<'o> {
                 attachments,
             }
         };
-        let DocEdit {
-            id,
-            deleted,
-            external_size,
-            ..
-        } = edit;
-        Ok(Prepared {
-            id,
+        Prepared {
+            id: edit.id,
             path,
-            deleted,
+            deleted: edit.deleted,
             replicated,
-            external: external_size,
+            external: edit.external_size,
             body,
-        })
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::doc::attachment::{
     Attachment, CONTENT_TYPE_DEFAULT, Encoding, check_attachment_name, decode_base64, parse_digest,
 };
 use crate::doc::error::DocError;
-use crate::doc::revid::AttDigest;
+use crate::doc::revid::{RevContent, new_rev_id};
 use crate::doc::revtree::{RevIds, RevPath};
 use crate::doc::stream::Announced;
 use crate::doc::validate::{DocLimits, SpecialMember};
@@ -160,20 +160,24 @@ impl DocEdit {
     /// The revision of this new edit and its path, once all attachments are stored.
     #[must_use]
     pub fn new_revs(&self) -> RevPath {
-        let digests: SmallVec<[AttDigest<'_>; 4]> = self
-            .atts
-            .iter()
-            .filter_map(|att| match &att.data {
-                AttData::Stored(stored) => Some(stored.digest()),
-                _ => None,
-            })
-            .collect();
-        self.revs.child(super::new_rev_id(
-            self.deleted,
-            self.rev().as_ref(),
-            &self.body,
-            &digests,
-        ))
+        let parent = self.rev();
+        self.revs.child(new_rev_id(&self.rev_content(parent.as_ref())))
+    }
+
+    /// What the revision id of this new edit is made from, once all attachments are stored. `parent` is its
+    /// [`rev`](Self::rev).
+    #[must_use]
+    pub fn rev_content<'a>(&'a self, parent: Option<&'a Rev>) -> RevContent<'a> {
+        let stored = |att: &'a EditAttachment| match &att.data {
+            AttData::Stored(stored) => Some(stored.digest()),
+            _ => None,
+        };
+        RevContent {
+            deleted: self.deleted,
+            parent,
+            body: &self.body,
+            atts: self.atts.iter().filter_map(stored).collect(),
+        }
     }
 }
 
@@ -254,7 +258,8 @@ pub fn parse_edit_from(reader: &mut JsonReader<'_>, options: &EditOptions<'_>) -
     let begin = reader.position();
     reader.begin_object()?;
     let mut parts = Parts::default();
-    let mut body = Vec::with_capacity(BODY_BYTES_FIRST);
+    let room = reader.remaining().min(BODY_BYTES_GUESS_MAX);
+    let mut body = Vec::with_capacity(room + room / 4 + BODY_BYTES_FIRST);
     let mut object = ObjectBuilder::begin(&mut body);
     while let Some(name) = reader.next_member()? {
         if name.as_bytes().first() == Some(&b'_') {
@@ -270,12 +275,16 @@ pub fn parse_edit_from(reader: &mut JsonReader<'_>, options: &EditOptions<'_>) -
         reader.value_to_term(&mut body)?;
     }
     object.finish(&mut body);
+    // In place: bodies of a batch are held all together.
+    body.shrink_to_fit();
     let json_bytes = reader.position() - begin;
     parts.into_edit(body, json_bytes, options)
 }
 
-/// Room for a body at first, in bytes: most documents fit without growing.
-const BODY_BYTES_FIRST: usize = 512;
+/// Room for a body beside a guess by the length of its text, in bytes.
+const BODY_BYTES_FIRST: usize = 64;
+/// The longest guess: what is longer grows.
+const BODY_BYTES_GUESS_MAX: usize = 64 * 1024;
 
 impl<'a> Parts<'a> {
     fn read(

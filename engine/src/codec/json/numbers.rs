@@ -9,24 +9,13 @@ const GATHERED_BYTES: usize = 512;
 /// The longest element that is gathered: two words.
 const ELEMENT_BYTES_MAX: usize = 16;
 /// Whole floats below this are printed as their digits and `.0`, whatever the digits.
-const PLAIN_FLOAT_BELOW: u32 = 1000;
+const PLAIN_FLOAT_BELOW: f64 = 1000.0;
 /// Digits of a decimal that is read here: its digits as an integer are a double without rounding.
 const DIGITS_MAX: usize = 15;
 /// Powers of ten up to [`DIGITS_MAX`].
 const POWERS: [f64; DIGITS_MAX + 1] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
 ];
-
-/// The two decimal digits of every number below 100 as values, the tens in the lower byte.
-const PAIRS: [u16; 100] = {
-    let mut pairs = [0; 100];
-    let mut number = 0;
-    while number < 100 {
-        pairs[number as usize] = number / 10 | (number % 10) << 8;
-        number += 1;
-    }
-    pairs
-};
 
 /// Text that waits to be appended.
 struct Gathered {
@@ -55,20 +44,38 @@ impl Gathered {
     }
 }
 
+/// The numbers below 1000: their digits as ASCII, the first in the lowest byte, and in the highest byte how many.
+const SHORT: [u32; 1000] = {
+    let mut short = [0; 1000];
+    let mut number = 0;
+    while number < 1000 {
+        let ascii = four_digits(number) | 0x3030_3030;
+        let length = if number < 10 {
+            1
+        } else if number < 100 {
+            2
+        } else {
+            3
+        };
+        short[number as usize] = ascii >> (8 * (4 - length)) | length << 24;
+        number += 1;
+    }
+    short
+};
+
 /// The digits of a number below 10,000 as ASCII in the lowest bytes of a word, and how many there are.
 #[inline]
-fn digits(number: u32) -> (u64, u32) {
-    let word = four_digits(number);
-    // A bit in the last byte, so that zero keeps one digit.
-    let zeros = (word | 0x0100_0000).trailing_zeros() / 8;
-    (u64::from((word | 0x3030_3030) >> (8 * zeros)), 4 - zeros)
+fn digits(number: u32) -> (u64, usize) {
+    match SHORT.get(number as usize) {
+        Some(short) => (u64::from(short & 0x00ff_ffff), (short >> 24) as usize),
+        None => (u64::from(four_digits(number) | 0x3030_3030), 4),
+    }
 }
 
 /// The four digits of a number below 10,000 as values, the thousands in the lowest byte.
 #[inline]
-fn four_digits(number: u32) -> u32 {
-    let pair = |number: u32| u32::from(PAIRS.get(number as usize).copied().unwrap_or_default());
-    pair(number / 100) | pair(number % 100) << 16
+const fn four_digits(number: u32) -> u32 {
+    number / 1000 | number / 100 % 10 << 8 | number / 10 % 10 << 16 | number % 10 << 24
 }
 
 /// Prints elements of an array from `terms` on, each with a comma behind it, as long as they are integers of 32 bits or
@@ -90,7 +97,7 @@ pub(super) fn print_numbers(terms: &[u8], count: usize, out: &mut Vec<u8>) -> (u
             (tag::SMALL_INTEGER, _) => {
                 let Some(value) = rest.first() else { break };
                 let (word, length) = digits(u32::from(*value));
-                text.add(word | u64::from(b',') << (8 * length), length as usize + 1);
+                text.add(word | u64::from(b',') << (8 * length), length + 1);
                 position += 2;
             }
             (tag::INTEGER, Some(value)) => {
@@ -101,15 +108,16 @@ pub(super) fn print_numbers(terms: &[u8], count: usize, out: &mut Vec<u8>) -> (u
                 let Some(value) = rest.first_chunk().map(|bytes| f64::from_be_bytes(*bytes)) else {
                     break;
                 };
-                if !value.is_finite() {
-                    break;
-                }
-                let whole = value as u32;
-                if f64::from(whole) == value && whole < PLAIN_FLOAT_BELOW {
-                    let (word, length) = digits(whole);
+                // Adding 2^52 leaves the whole part in the lowest bits, rounded.
+                let shifted = value + 4_503_599_627_370_496.0;
+                if value < PLAIN_FLOAT_BELOW && value >= 0.0 && shifted - 4_503_599_627_370_496.0 == value {
+                    let (word, length) = digits(shifted.to_bits() as u32);
                     let tail = u64::from_le_bytes(*b".0,\0\0\0\0\0");
-                    text.add(word | tail << (8 * length), length as usize + 3);
+                    text.add(word | tail << (8 * length), length + 3);
                 } else {
+                    if !value.is_finite() {
+                        break;
+                    }
                     text.flush(out);
                     write_json_float(out, value);
                     text.add(u64::from(b','), 1);
@@ -133,7 +141,7 @@ fn print_int(value: i32, text: &mut Gathered) {
     let mut magnitude = value.unsigned_abs();
     if let high @ 1.. = magnitude / 100_000_000 {
         let (word, length) = digits(high);
-        text.add(word, length as usize);
+        text.add(word, length);
         text.add(
             u64::from(four_digits(magnitude / 10_000 % 10_000) | 0x3030_3030),
             4,
@@ -141,11 +149,11 @@ fn print_int(value: i32, text: &mut Gathered) {
         magnitude %= 10_000;
     } else if let high @ 1.. = magnitude / 10_000 {
         let (word, length) = digits(high);
-        text.add(word, length as usize);
+        text.add(word, length);
         magnitude %= 10_000;
     } else {
         let (word, length) = digits(magnitude);
-        return text.add(word | u64::from(b',') << (8 * length), length as usize + 1);
+        return text.add(word | u64::from(b',') << (8 * length), length + 1);
     }
     let word = u64::from(four_digits(magnitude) | 0x3030_3030);
     text.add(word | u64::from(b',') << 32, 5);

@@ -83,6 +83,12 @@ impl<'a> JsonReader<'a> {
         self.position
     }
 
+    /// Bytes not yet read.
+    #[must_use]
+    pub const fn remaining(&self) -> usize {
+        self.text.len() - self.position
+    }
+
     #[inline]
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.text.as_bytes()
