@@ -82,13 +82,84 @@ impl fmt::Debug for FirstAdmin {
     }
 }
 
-/// What [`prepare`] did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What [`prepare`] found.
+#[derive(Debug, Default)]
 pub struct Prepared {
-    /// The admin that was made because there was none.
+    /// The admin that is made because there was none.
     pub first_admin: Option<FirstAdmin>,
-    /// The admins whose plain passwords were replaced by hashes.
-    pub hashed: Vec<String>,
+    /// The admins whose passwords are still to be hashed. Nobody can log in as one of them before that.
+    pub pending: PendingAdmins,
+}
+
+/// Admins whose passwords are to be hashed, which takes some tenths of a second for each.
+#[derive(Default)]
+pub struct PendingAdmins {
+    admins: Vec<PendingAdmin>,
+    policy: Option<HashPolicy>,
+}
+
+struct PendingAdmin {
+    name: String,
+    password: String,
+    /// The value in the files of the data directory.
+    kept: Option<String>,
+}
+
+/// A value of the section `[admins]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminHash {
+    /// The admin.
+    pub name: String,
+    /// The hash, as it is written.
+    pub value: String,
+}
+
+impl fmt::Debug for PendingAdmins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.admins.iter().map(|admin| &admin.name))
+            .finish()
+    }
+}
+
+impl PendingAdmins {
+    /// Whether there is nothing to hash.
+    pub fn is_empty(&self) -> bool {
+        self.admins.is_empty()
+    }
+
+    /// Hashes the passwords, each at the cost of `[chttpd_auth] iterations` rounds. A hash of the same password that is
+    /// kept already stays, for a new salt would end all sessions whenever the password is given in the environment or on
+    /// the command line.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system has no random numbers.
+    pub fn hash(&self) -> Result<Vec<AdminHash>, RandomError> {
+        let Some(policy) = &self.policy else {
+            return Ok(Vec::new());
+        };
+        self.admins.iter().map(|admin| admin.hash(policy)).collect()
+    }
+}
+
+impl PendingAdmin {
+    fn hash(&self, policy: &HashPolicy) -> Result<AdminHash, RandomError> {
+        let password = self.password.as_bytes();
+        let kept = self.kept.as_ref().filter(|value| {
+            matches!(PasswordHash::from_admin_value(value),
+                Ok(Some(hash)) if hash.verify(password, policy) == Ok(true))
+        });
+        let value = match kept {
+            Some(value) => value.clone(),
+            // New hashes are plain PBKDF2, which always has a form for this section.
+            None => PasswordHash::create(password, policy)?
+                .to_admin_value()
+                .expect("a new hash is not over a simple one"),
+        };
+        let name = self.name.clone();
+        Ok(AdminHash { name, value })
+    }
 }
 
 /// Why the settings could not be prepared.
@@ -110,9 +181,9 @@ pub enum PrepareError {
 }
 
 /// Brings the settings of a server that starts into order: `[couchdb] uuid` and `[chttpd_auth] secret` are made when
-/// missing; `admin`, if given, is set; plain passwords of `[admins]` are replaced by hashes; and when there is no admin
-/// at all, one named `admin` gets a random password. All of it is kept in `local.ini` of the data directory, or in
-/// memory when there is none. Each password to hash costs `[chttpd_auth] iterations` rounds.
+/// missing, and kept in `local.ini` of the data directory, or in memory when there is none. What is left to hash and to
+/// set in `[admins]` comes back: `admin`, if given; plain passwords; and when there is no admin at all, one named `admin`
+/// with a random password.
 ///
 /// # Errors
 ///
@@ -124,24 +195,27 @@ pub fn prepare(stack: &mut ConfigStack, admin: Option<&AdminArg>) -> Result<Prep
     if stack.settings().chttpd_auth.secret.is_none() {
         keep(stack, "chttpd_auth", "secret", &random_hex()?)?;
     }
-    let policy = HashPolicy::from(&*stack.settings());
-    let mut prepared = Prepared::default();
+    let mut passwords = unhashed_admins(&stack.table());
     if let Some(admin) = admin {
-        keep_password(stack, &admin.name, &admin.password, &policy)?;
+        passwords.retain(|(name, _)| *name != admin.name);
+        passwords.push((admin.name.clone(), admin.password.clone()));
     }
-    for (name, password) in unhashed_admins(&stack.table()) {
-        keep_password(stack, &name, &password, &policy)?;
-        prepared.hashed.push(name);
+    let mut first_admin = None;
+    if passwords.is_empty() && !has_admins(&stack.table()) {
+        let (name, password) = (FIRST_ADMIN.to_owned(), random_password()?);
+        passwords.push((name.clone(), password.clone()));
+        first_admin = Some(FirstAdmin { name, password });
     }
-    if !has_admins(&stack.table()) {
-        let password = random_password()?;
-        keep_password(stack, FIRST_ADMIN, &password, &policy)?;
-        prepared.first_admin = Some(FirstAdmin {
-            name: FIRST_ADMIN.to_owned(),
-            password,
-        });
-    }
-    Ok(prepared)
+    let admins = passwords.into_iter().map(|(name, password)| PendingAdmin {
+        kept: stack.persisted(ADMINS, &name).map(str::to_owned),
+        name,
+        password,
+    });
+    let pending = PendingAdmins {
+        admins: admins.collect(),
+        policy: Some(HashPolicy::from(&*stack.settings())),
+    };
+    Ok(Prepared { first_admin, pending })
 }
 
 /// The admins whose passwords are not hashed, as name and password: after a change of `[admins]`, set each to the
@@ -169,28 +243,6 @@ pub fn admin(table: &ConfigTable, name: &str) -> Result<Option<PasswordHash>, Ha
         Some(value) => PasswordHash::from_admin_value(value),
         None => Ok(None),
     }
-}
-
-/// Keeps the hash of an admin's password. A hash of the same password that is kept already stays, for a new salt would
-/// end all sessions whenever the password is given in the environment or on the command line.
-fn keep_password(
-    stack: &mut ConfigStack,
-    name: &str,
-    password: &str,
-    policy: &HashPolicy,
-) -> Result<(), PrepareError> {
-    let kept = stack.persisted(ADMINS, name).map(str::to_owned);
-    if let Some(value) = kept
-        && let Ok(Some(hash)) = PasswordHash::from_admin_value(&value)
-        && hash.verify(password.as_bytes(), policy) == Ok(true)
-    {
-        return keep(stack, ADMINS, name, &value);
-    }
-    // New hashes are plain PBKDF2, which always has a form for this section.
-    let value = PasswordHash::create(password.as_bytes(), policy)?
-        .to_admin_value()
-        .expect("a new hash is not over a simple one");
-    keep(stack, ADMINS, name, &value)
 }
 
 fn keep(stack: &mut ConfigStack, section: &'static str, key: &str, value: &str) -> Result<(), PrepareError> {
@@ -233,6 +285,15 @@ mod tests {
         .unwrap()
     }
 
+    /// Prepares, hashes and keeps, as a server does while it starts.
+    fn start(stack: &mut ConfigStack, admin: Option<&AdminArg>) -> Prepared {
+        let prepared = prepare(stack, admin).unwrap();
+        for AdminHash { name, value } in prepared.pending.hash().unwrap() {
+            keep(stack, ADMINS, &name, &value).unwrap();
+        }
+        prepared
+    }
+
     fn logs_in(stack: &ConfigStack, name: &str, password: &str) -> bool {
         let policy = HashPolicy::from(&*stack.settings());
         let hash = admin(&stack.table(), name).unwrap();
@@ -243,14 +304,15 @@ mod tests {
     fn the_first_start_makes_an_admin_and_the_second_does_not() {
         let folder = tempfile::tempdir().unwrap();
         let mut stack = load(folder.path(), &[], &[]);
-        let first = prepare(&mut stack, None).unwrap().first_admin.unwrap();
+        let first = start(&mut stack, None).first_admin.unwrap();
         assert_eq!(first.name, "admin");
         assert!(first.password.len() >= 20);
         assert!(logs_in(&stack, "admin", &first.password));
         let text = fs::read_to_string(folder.path().join("local.ini")).unwrap();
         assert!(!text.contains(&first.password));
         let mut again = load(folder.path(), &[], &[]);
-        assert_eq!(prepare(&mut again, None).unwrap(), Prepared::default());
+        let prepared = start(&mut again, None);
+        assert!(prepared.first_admin.is_none() && prepared.pending.is_empty());
         assert!(logs_in(&again, "admin", &first.password));
         assert_eq!(again.settings().couchdb.uuid, stack.settings().couchdb.uuid);
         assert_eq!(
@@ -273,7 +335,7 @@ mod tests {
         let local = folder.path().join("local.ini");
         fs::write(&local, "[admins]\n; people\nJo = s3cret ; mine\n").unwrap();
         let mut stack = load(folder.path(), &[], &[]);
-        assert_eq!(prepare(&mut stack, None).unwrap().hashed, ["Jo"]);
+        assert_eq!(format!("{:?}", start(&mut stack, None).pending), "[\"Jo\"]");
         assert!(logs_in(&stack, "Jo", "s3cret"));
         assert!(!logs_in(&stack, "jo", "s3cret"));
         let text = fs::read_to_string(&local).unwrap();
@@ -289,16 +351,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let env = [("COUCHDB_USER", "op"), ("COUCHDB_PASSWORD", "x ; y")];
         let arg: AdminArg = "ada:pass:word".parse().unwrap();
-        let start = || {
+        let again = || {
             let mut stack = load(folder.path(), &[], &env);
-            prepare(&mut stack, Some(&arg)).unwrap();
+            start(&mut stack, Some(&arg));
             assert!(logs_in(&stack, "op", "x ; y") && logs_in(&stack, "ada", "pass:word"));
             fs::read_to_string(folder.path().join("local.ini")).unwrap()
         };
-        assert_eq!(start(), start());
+        assert_eq!(again(), again());
         let other: AdminArg = "ada:new".parse().unwrap();
         let mut stack = load(folder.path(), &[], &[]);
-        prepare(&mut stack, Some(&other)).unwrap();
+        start(&mut stack, Some(&other));
         assert!(logs_in(&stack, "ada", "new") && logs_in(&stack, "op", "x ; y"));
     }
 
@@ -309,7 +371,7 @@ mod tests {
             ..LoadOptions::default()
         })
         .unwrap();
-        assert_eq!(prepare(&mut stack, None).unwrap().hashed, ["jo"]);
+        start(&mut stack, None);
         assert!(logs_in(&stack, "jo", "pw"));
         assert!(stack.settings().chttpd_auth.secret.is_some());
     }

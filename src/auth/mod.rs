@@ -14,7 +14,8 @@ mod user;
 
 pub use basic::{Basic, BasicError, Credentials, parse_basic};
 pub use bootstrap::{
-    AdminArg, AdminArgError, FirstAdmin, PrepareError, Prepared, admin, has_admins, prepare, unhashed_admins,
+    AdminArg, AdminArgError, AdminHash, FirstAdmin, PendingAdmins, PrepareError, Prepared, admin, has_admins,
+    prepare, unhashed_admins,
 };
 pub use cache::CredentialCache;
 pub use password::{HashError, HashPolicy, PasswordHash};

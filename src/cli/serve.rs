@@ -3,14 +3,16 @@
 use super::Failure;
 use super::args::ServeArgs;
 use super::logging;
-use crate::auth::{self, AdminArg};
-use crate::config::{ConfigStack, LoadOptions};
+use crate::auth::{self, AdminArg, AdminHash};
+use crate::config::{ConfigStack, LoadOptions, Persist};
 use crate::http::{HttpDeps, HttpServer};
 use crate::node::Node;
 use std::io::Write;
 use std::net::TcpListener;
+use std::sync::Arc;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::SetOnce;
 use tokio::task::LocalSet;
 
 /// Serves until SIGINT or SIGTERM, then stops in order; SIGHUP reads the settings anew.
@@ -45,11 +47,15 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     let address = listen_address(&settings.chttpd.bind_address);
     let listener = TcpListener::bind((address.as_str(), settings.chttpd.port))
         .map_err(|error| format!("cannot listen on {address}:{}: {error}", settings.chttpd.port))?;
+    let admins_ready = Arc::new(SetOnce::new());
+    // Hashing goes on while the node opens and answers its first requests.
+    let hashing = tokio::task::spawn_blocking(move || prepared.pending.hash());
     let node = Node::open_with(stack, &args.data, args.name.as_deref()).await?;
     let deps = HttpDeps {
         coordinator: node.coordinator().clone(),
         config: node.config().clone(),
         workers: None,
+        admins_ready: Some(Arc::clone(&admins_ready)),
     };
     let server = HttpServer::start(deps, listener)?;
     let mut out = std::io::stdout();
@@ -62,6 +68,11 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     }
     writeln!(out, "settee listening on http://{}", server.addr())?;
     out.flush()?;
+    for AdminHash { name, value } in hashing.await?? {
+        node.config().set("admins", &name, &value, Persist::Yes).await?;
+    }
+    // Only set here, once.
+    let _ = admins_ready.set(());
     wait_for_stop(&node).await?;
     server.stop(true).await;
     node.shutdown().await;

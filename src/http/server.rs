@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
-use actix_web::http::header::{HeaderName, ORIGIN};
+use actix_web::http::header::{AUTHORIZATION, COOKIE, HeaderName, ORIGIN};
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::StreamExt;
 use settee_actors::coordinator::Coordinator;
-use tokio::sync::watch;
+use tokio::sync::{SetOnce, watch};
 use tracing::Instrument;
 
 use crate::config_server::ConfigHandle;
@@ -52,6 +52,8 @@ pub struct HttpDeps {
     pub config: ConfigHandle,
     /// Worker threads; `None` for one per core.
     pub workers: Option<usize>,
+    /// Requests that somebody may have to log in for wait until this is set; `None` when logging in is possible now.
+    pub admins_ready: Option<Arc<SetOnce<()>>>,
 }
 
 /// What all requests of one server share.
@@ -66,6 +68,7 @@ pub struct App {
     pub uuids: UuidMaker,
     /// What this layer counts.
     pub counters: Arc<HttpCounters>,
+    admins_ready: Option<Arc<SetOnce<()>>>,
     stopping: watch::Sender<bool>,
 }
 
@@ -110,6 +113,7 @@ impl HttpServer {
             authentication,
             uuids: UuidMaker::default(),
             counters: Arc::new(HttpCounters::default()),
+            admins_ready: deps.admins_ready,
             stopping,
         });
         let shared = app.clone();
@@ -221,6 +225,12 @@ async fn entry(http: HttpRequest, payload: web::Payload) -> HttpResponse {
 /// The way of one request.
 async fn respond(app: &Arc<App>, http: &HttpRequest, payload: web::Payload, id: RequestId) -> HttpResponse {
     let started = outside::now();
+    if let Some(ready) = &app.admins_ready
+        && ready.get().is_none()
+        && may_log_in(http)
+    {
+        ready.wait().await;
+    }
     let live = Live::now(&app.config);
     let verb = Verb::of(http.method(), known_header(http, X_HTTP_METHOD_OVERRIDE));
     let body_time = Rc::new(Cell::new(Duration::ZERO));
@@ -266,6 +276,14 @@ async fn respond(app: &Arc<App>, http: &HttpRequest, payload: web::Payload, id: 
         "answered"
     );
     response
+}
+
+/// Whether a request brings credentials, or may bring them in its body.
+fn may_log_in(http: &HttpRequest) -> bool {
+    !http.method().is_safe()
+        || [AUTHORIZATION, COOKIE]
+            .iter()
+            .any(|name| http.headers().contains_key(name))
 }
 
 /// The reply to a refused request. What is the server's own fault is logged with its cause.

@@ -1,10 +1,13 @@
 //! A node with its HTTP server, in this process, over a directory of its own.
 
 use std::net::TcpListener;
+use std::sync::Arc;
 
 use settee::blocking::wait;
+use settee::config::Persist;
 use settee::http::{HttpDeps, HttpHandle, HttpServer};
 use settee::{BlockingNode, NodeConfig};
+use tokio::sync::SetOnce;
 
 use crate::client::Client;
 
@@ -27,6 +30,11 @@ impl Server {
 
     /// Starts one with more settings.
     pub fn with(settings: &[(&str, &str, &str)]) -> Self {
+        Self::held_until(settings, None)
+    }
+
+    /// Starts one that lets nobody log in before `admins_ready` is set.
+    pub fn held_until(settings: &[(&str, &str, &str)], admins_ready: Option<Arc<SetOnce<()>>>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut config = NodeConfig::new(directory.path())
             .set("admins", "adm", "pass")
@@ -43,6 +51,7 @@ impl Server {
             coordinator,
             config: node.node().config().clone(),
             workers: Some(2),
+            admins_ready,
         };
         let http = HttpServer::start(deps, listener).expect("the server starts");
         let anonymous = Client::new(http.addr());
@@ -61,6 +70,13 @@ impl Server {
         let server = Self::start();
         assert_eq!(server.admin.put("/db", "").status, 201);
         server
+    }
+
+    /// Sets a key, for as long as the server runs.
+    pub fn set(&self, section: &str, key: &str, value: &str) {
+        let node = self.node.as_ref().expect("the node runs");
+        let config = node.node().config();
+        wait(config.set(section, key, value, Persist::No)).expect("a setting that is accepted");
     }
 
     /// Stops the HTTP server gracefully.

@@ -3,6 +3,8 @@
 use crate::client::Headers;
 use crate::server::Server;
 use serde_json::json;
+use std::sync::Arc;
+use tokio::sync::SetOnce;
 
 #[test]
 fn the_welcome_names_couchdb() {
@@ -163,6 +165,24 @@ fn nobody_is_an_admin_by_default() {
             "{header}"
         );
     }
+}
+
+#[test]
+fn who_logs_in_waits_until_the_admins_are_known_and_others_do_not() {
+    let ready = Arc::new(SetOnce::new());
+    let server = Server::held_until(&[], Some(Arc::clone(&ready)));
+    let late = server.anonymous.with_basic("late", "pass");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| late.get("/_all_dbs").status);
+        let writer = scope.spawn(|| late.put("/db", "").status);
+        for _ in 0..20 {
+            assert_eq!(server.anonymous.get("/_up").status, 200);
+        }
+        server.set("admins", "late", "pass");
+        ready.set(()).expect("set once");
+        assert_eq!(reader.join().expect("no panic"), 200);
+        assert_eq!(writer.join().expect("no panic"), 201);
+    });
 }
 
 #[test]

@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn runs_hold_every_document_once_and_about_the_same_number_of_bytes() {
         assert!(cut(&[]).is_empty());
-        assert_eq!(cut(&[0..10, 11..20]), [0..2]);
+        assert_eq!(cut(&[0..10, 11..20]), [Range { start: 0, end: 2 }]);
         let docs: Vec<Range<usize>> = (0..1000).map(|index| index * 400..index * 400 + 399).collect();
         let runs = cut(&docs);
         assert!((2..=JOBS_MAX + 1).contains(&runs.len()), "{}", runs.len());

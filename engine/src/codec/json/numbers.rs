@@ -75,7 +75,7 @@ fn digits(number: u32) -> (u64, usize) {
 /// The four digits of a number below 10,000 as values, the thousands in the lowest byte.
 #[inline]
 const fn four_digits(number: u32) -> u32 {
-    number / 1000 | number / 100 % 10 << 8 | number / 10 % 10 << 16 | number % 10 << 24
+    (number / 1000) | ((number / 100 % 10) << 8) | (number / 10 % 10) << 16 | (number % 10) << 24
 }
 
 /// Prints elements of an array from `terms` on, each with a comma behind it, as long as they are integers of 32 bits or
@@ -110,7 +110,7 @@ pub(super) fn print_numbers(terms: &[u8], count: usize, out: &mut Vec<u8>) -> (u
                 };
                 // Adding 2^52 leaves the whole part in the lowest bits, rounded.
                 let shifted = value + 4_503_599_627_370_496.0;
-                if value < PLAIN_FLOAT_BELOW && value >= 0.0 && shifted - 4_503_599_627_370_496.0 == value {
+                if (0.0..PLAIN_FLOAT_BELOW).contains(&value) && shifted - 4_503_599_627_370_496.0 == value {
                     let (word, length) = digits(shifted.to_bits() as u32);
                     let tail = u64::from_le_bytes(*b".0,\0\0\0\0\0");
                     text.add(word | tail << (8 * length), length + 3);
