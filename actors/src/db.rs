@@ -131,6 +131,13 @@ impl Process for Db {
         Next::Continue
     }
 
+    fn terminate(&mut self, reason: &Reason, _ctx: &mut Ctx<Self>) {
+        // A node that stops does not ask each shard to close. After an error the writer is not to be trusted.
+        if *reason == Reason::Shutdown {
+            self.enqueue(Job::Close);
+        }
+    }
+
     fn snapshot(&self) -> ProcessSnapshot {
         let queue = self.shared.queue.lock();
         ProcessSnapshot::default()
@@ -223,9 +230,11 @@ fn drain(shared: &Shared) {
                 reply.reply(open_writer.append_attachment(&data).map_err(Arc::new));
             }
             Job::Close => {
-                *writer = None;
+                if let Some(writer) = writer.take() {
+                    writer.close();
+                }
                 if shared.me.cast(DbMsg::Closed).is_err() {
-                    tracing::warn!(shard = shared.open.name(), "closed after its process had gone");
+                    tracing::debug!(shard = shared.open.name(), "closed after its process had gone");
                 }
             }
         }

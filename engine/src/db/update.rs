@@ -118,6 +118,12 @@ impl DbWriter {
         self.appender.latched()
     }
 
+    /// Closes the file in order: what was written ahead of its end is cut off. A writer that is only dropped leaves it to
+    /// the next opening.
+    pub fn close(self) {
+        self.appender.close();
+    }
+
     /// A change that fails leaves the header as it was, so that neither a snapshot nor a later commit shows half of it.
     fn or_as_before<T>(
         &mut self,

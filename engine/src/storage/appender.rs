@@ -19,6 +19,13 @@ use crate::codec::compress::compress;
 const FLUSH_BYTES: usize = 8 * 1024 * 1024;
 /// Room that the buffer keeps after a write.
 const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
+/// Space ahead of the end comes in multiples of this, in bytes; files below twice as much have none.
+const AHEAD_BYTES_MIN: u64 = 64 * 1024;
+/// Most bytes of space ahead of the end.
+const AHEAD_BYTES_MAX: u64 = 256 * 1024;
+/// Space ahead is written for commits that it would hold so many of: long ones gain nothing by it.
+const AHEAD_COMMITS: u64 = 8;
+static ZEROS: [u8; AHEAD_BYTES_MAX as usize] = [0; AHEAD_BYTES_MAX as usize];
 
 /// Where something was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +52,10 @@ pub struct Appender {
     region: Region,
     /// Where the last commit or sync ended; the bytes before it are never cut off.
     kept: u64,
+    /// Length of the file with the zeros that were written ahead.
+    allocated: u64,
+    /// Whether space ahead was refused once; there will be no other try.
+    without_space: bool,
     /// Whether something lies behind the end of a file that was opened, or its last byte is missing.
     ragged: bool,
     /// Whether the end of a file that was opened may not be durable yet.
@@ -66,6 +77,8 @@ impl Appender {
             eof,
             region: Region::new(eof),
             kept: eof,
+            allocated: eof,
+            without_space: false,
             ragged: false,
             unsynced: false,
             latch: None,
@@ -181,8 +194,19 @@ impl Appender {
     /// As [`flush`](Self::flush).
     pub fn sync(&mut self) -> Result<(), FileError> {
         self.check_latch()?;
+        let written = self.eof - self.flushed;
         self.write_pending()?;
+        if self.file.options().space_ahead && self.flushed > self.allocated {
+            self.write_ahead(written);
+        }
         self.sync_written()
+    }
+
+    /// Cuts off the space ahead, when the file is closed. Without it, opening does that.
+    pub fn close(mut self) {
+        if self.latch.is_none() && self.allocated > self.flushed {
+            self.cut_ahead();
+        }
     }
 
     /// Commits: writes the header behind what it points to, with one sync or two as the file's options say. `etf` has
@@ -253,6 +277,34 @@ impl Appender {
         self.flushed = self.eof;
         self.file.set_eof(self.eof);
         Ok(())
+    }
+
+    /// Writes zeros behind a commit that made the file longer, so that the next ones do not. A sync is faster when the
+    /// length and the blocks of the file stay as they are; only blocks that were written do, reserved ones do not.
+    fn write_ahead(&mut self, written: u64) {
+        self.allocated = self.flushed;
+        let half = self.flushed / 2;
+        let ahead = (half - half % AHEAD_BYTES_MIN).min(AHEAD_BYTES_MAX);
+        if self.without_space || written > ahead / AHEAD_COMMITS {
+            return;
+        }
+        let ahead = ahead - (self.flushed + ahead) % BLOCK_BYTES;
+        let zeros = usize::try_from(ahead).ok().and_then(|ahead| ZEROS.get(..ahead));
+        match self.file.file.write_at(zeros.unwrap_or_default(), self.flushed) {
+            Ok(()) => self.allocated += ahead,
+            Err(_) => {
+                // Nothing that was asked for is lost by it.
+                self.without_space = true;
+                self.cut_ahead();
+            }
+        }
+    }
+
+    /// Cuts the file to what is written. A cut that fails leaves zeros, which opening tells from data.
+    fn cut_ahead(&mut self) {
+        if self.file.file.set_len(self.flushed).is_ok() {
+            self.allocated = self.flushed;
+        }
     }
 
     /// Makes what is written durable; the next region begins here.
@@ -340,6 +392,7 @@ impl Appender {
         if let Err(error) = self.file.truncate(len) {
             return Err(self.latch(error));
         }
+        self.allocated = len;
         self.flushed = len;
         self.eof = len;
         self.ragged = false;

@@ -25,6 +25,8 @@ pub struct FileOptions {
     pub cache_depth: u8,
     /// When the file is synced.
     pub sync: SyncOptions,
+    /// Whether zeros are written ahead of the end, so that few commits change the file's length.
+    pub space_ahead: bool,
     /// Takes each sealed header as it is. For the test that shows what the seal is for, and for nothing else.
     #[doc(hidden)]
     pub trust_seals: bool,
@@ -60,6 +62,7 @@ impl Default for FileOptions {
             header_read_count: HEADER_READ_COUNT,
             cache_depth: CACHE_DEPTH,
             sync: SyncOptions::default(),
+            space_ahead: true,
             trust_seals: false,
         }
     }
