@@ -90,6 +90,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+#[expect(clippy::print_stdout, reason = "a benchmark shows what it found")]
 fn main() {
     let folder = match std::env::var_os("SETTEE_BENCH_DIR") {
         Some(folder) => tempfile::tempdir_in(folder),

@@ -612,6 +612,23 @@ fn a_header_that_does_not_fit_its_seal_is_passed_over_and_cut_off() {
     assert_eq!((&*found.term, found.refused), (&b"\x83newer"[..], None));
 }
 
+/// What is written without a sync behind a file that had to be cut first belongs to the seal of the next commit.
+#[test]
+fn a_seal_covers_what_was_flushed_right_after_the_opening() {
+    let vfs = MemoryVfs::new();
+    let mut file = create(&vfs);
+    file.write_header(b"\x83old").unwrap();
+    file.append_chunk(&[7; 900]).unwrap();
+    file.flush().unwrap();
+    let reopened = Arc::new(reopen(&vfs));
+    let found = reopened.find_header().unwrap().unwrap();
+    let mut file = Appender::resume(reopened, &found).unwrap();
+    file.append_chunk(&[8; 900]).unwrap();
+    file.flush().unwrap();
+    file.write_header(b"\x83new").unwrap();
+    assert_eq!(header(&reopen(&vfs)).unwrap().1, b"\x83new");
+}
+
 #[test]
 fn a_region_is_never_longer_than_its_bound() {
     let vfs = MemoryVfs::new();

@@ -180,7 +180,11 @@ impl Appender {
     /// [`FileError::Latched`], or [`FileError::Io`], after which the appender is latched.
     pub fn flush(&mut self) -> Result<(), FileError> {
         self.check_latch()?;
-        self.region.extend(&self.pending);
+        if !self.pending.is_empty() {
+            // Before the region grows, since it may begin anew there.
+            self.settle()?;
+            self.region.extend(&self.pending);
+        }
         self.write_pending()?;
         if self.flushed - self.region.start() > REGION_BYTES_MAX {
             self.sync_written()?;
@@ -194,10 +198,9 @@ impl Appender {
     /// As [`flush`](Self::flush).
     pub fn sync(&mut self) -> Result<(), FileError> {
         self.check_latch()?;
-        let written = self.eof - self.flushed;
         self.write_pending()?;
         if self.file.options().space_ahead && self.flushed > self.allocated {
-            self.write_ahead(written);
+            self.write_ahead();
         }
         self.sync_written()
     }
@@ -281,11 +284,12 @@ impl Appender {
 
     /// Writes zeros behind a commit that made the file longer, so that the next ones do not. A sync is faster when the
     /// length and the blocks of the file stay as they are; only blocks that were written do, reserved ones do not.
-    fn write_ahead(&mut self, written: u64) {
+    fn write_ahead(&mut self) {
         self.allocated = self.flushed;
+        let since_sync = self.flushed - self.region.start();
         let half = self.flushed / 2;
         let ahead = (half - half % AHEAD_BYTES_MIN).min(AHEAD_BYTES_MAX);
-        if self.without_space || written > ahead / AHEAD_COMMITS {
+        if self.without_space || ahead == 0 || since_sync > ahead / AHEAD_COMMITS {
             return;
         }
         let ahead = ahead - (self.flushed + ahead) % BLOCK_BYTES;
