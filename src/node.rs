@@ -14,8 +14,8 @@ use settee_engine::codec::checksum::ChecksumKind;
 use settee_engine::codec::compress::Compression;
 use settee_engine::db;
 use settee_engine::ids::{DbName, NodeName};
-use settee_engine::storage::DirLock;
 use settee_engine::storage::vfs::{RealVfs, Vfs, Wait};
+use settee_engine::storage::{DirLock, SyncOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -333,6 +333,11 @@ fn node_options(
         attachment_level: settings.attachments.compression_level,
         compressible_types: settings.attachments.compressible_types.join(", "),
         header_read_count: size(couchdb.find_header_read_count.into()),
+        sync: SyncOptions {
+            before_header: couchdb.fsync_options.before_header,
+            after_header: couchdb.fsync_options.after_header,
+            on_open: couchdb.fsync_options.on_file_open,
+        },
         max_dbs_open: size(couchdb.max_dbs_open.into()),
         server_shards: size(couchdb.max_couch_server_shards.into())
             .min(defaults.arbiters)

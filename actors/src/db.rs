@@ -31,7 +31,8 @@ pub enum DbMsg {
     Close(ReplyTo<()>),
     /// From the lane: everything that waited at `Close` is done.
     Closed,
-    /// From the lane: a job panicked, so the writer cannot be trusted any more.
+    /// From the lane: a job panicked, or a write or sync failed. The writer cannot be trusted any more: the process
+    /// ends, and the registry opens and verifies the file anew for the next user.
     Broken(String),
 }
 
@@ -130,6 +131,13 @@ impl Process for Db {
         Next::Continue
     }
 
+    fn terminate(&mut self, reason: &Reason, _ctx: &mut Ctx<Self>) {
+        // A node that stops does not ask each shard to close. After an error the writer is not to be trusted.
+        if *reason == Reason::Shutdown {
+            self.enqueue(Job::Close);
+        }
+    }
+
     fn snapshot(&self) -> ProcessSnapshot {
         let queue = self.shared.queue.lock();
         ProcessSnapshot::default()
@@ -188,6 +196,8 @@ impl Drop for PanicGuard<'_> {
 fn drain(shared: &Shared) {
     let mut guard = PanicGuard { shared, armed: true };
     let mut writer = shared.writer.lock();
+    // The process is told once; until it is gone, what still arrives gets the writer's own refusal.
+    let mut latched = writer.as_ref().is_some_and(|writer| writer.latched().is_some());
     loop {
         let job = {
             let mut queue = shared.queue.lock();
@@ -211,17 +221,32 @@ fn drain(shared: &Shared) {
                     Setting::RevsLimit(limit) => open_writer.set_revs_limit(limit),
                     Setting::PurgeInfosLimit(limit) => open_writer.set_purge_infos_limit(limit),
                 };
-                shared.publish(open_writer);
+                if done.is_ok() {
+                    shared.publish(open_writer);
+                }
                 reply.reply(done.map_err(Arc::new));
             }
             Job::AppendAttachment(data, reply) => {
                 reply.reply(open_writer.append_attachment(&data).map_err(Arc::new));
             }
             Job::Close => {
-                *writer = None;
-                if shared.me.cast(DbMsg::Closed).is_err() {
-                    tracing::warn!(shard = shared.open.name(), "closed after its process had gone");
+                if let Some(writer) = writer.take() {
+                    writer.close();
                 }
+                if shared.me.cast(DbMsg::Closed).is_err() {
+                    tracing::debug!(shard = shared.open.name(), "closed after its process had gone");
+                }
+            }
+        }
+        let failure = writer.as_ref().and_then(DbWriter::latched);
+        if let Some(failure) = failure.filter(|_| !latched) {
+            latched = true;
+            let why = format!("writing failed, so the file has to be verified: {failure}");
+            if shared.me.cast(DbMsg::Broken(why)).is_err() {
+                tracing::warn!(
+                    shard = shared.open.name(),
+                    "a write failed and its process was gone"
+                );
             }
         }
     }

@@ -8,6 +8,7 @@ use settee_engine::codec::compress::Compression;
 use settee_engine::db::PrepareOptions;
 use settee_engine::doc::stream::StreamOptions;
 use settee_engine::ids::NodeName;
+use settee_engine::storage::SyncOptions;
 use settee_engine::storage::vfs::{RealVfs, Vfs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub struct NodeOptions {
     pub compressible_types: String,
     /// `[couchdb] find_header_read_count`, in blocks.
     pub header_read_count: usize,
+    /// `[couchdb] fsync_options`.
+    pub sync: SyncOptions,
     /// `[couchdb] max_dbs_open`.
     pub max_dbs_open: usize,
     /// `[couchdb] max_couch_server_shards`, capped by the number of cores.
@@ -146,6 +149,7 @@ impl NodeOptions {
             compressible_types: "text/*, application/javascript, application/json, application/xml"
                 .to_owned(),
             header_read_count: 1024,
+            sync: SyncOptions::default(),
             max_dbs_open: 500,
             server_shards: cores.min(16),
             default_security: DefaultSecurity::AdminOnly,

@@ -110,6 +110,8 @@ impl ServerShared {
                 btree_chunk_size: self.options.btree_chunk_size,
                 header_read_count: self.options.header_read_count,
                 cache_depth: self.options.cache_depth,
+                sync: self.options.sync,
+                ..FileOptions::default()
             },
             prepare: PrepareOptions::clone(&self.prepare),
             node: self.options.name.to_string(),
@@ -459,7 +461,15 @@ fn open_file(
     match create {
         Some(_) if exists => Err(ServerFailure::Exists),
         None if !exists => Err(ServerFailure::NotFound),
-        None => db::open(vfs, &path, &options, shared.options.entropy.uuid(), cache).map_err(failure),
+        None => {
+            let writer =
+                db::open(vfs, &path, &options, shared.options.entropy.uuid(), cache).map_err(failure)?;
+            if let Some(refused) = writer.refused_header() {
+                shared.counters.refused_headers.increment();
+                tracing::warn!(file = %path.display(), "{refused}; the one before it is taken");
+            }
+            Ok(writer)
+        }
         Some(props) => {
             let writer = db::create(
                 vfs,
@@ -478,14 +488,14 @@ fn open_file(
     }
 }
 
+/// Syncs the folders above the one of a new file, which is synced already, up to the data folder.
 fn sync_parents(shared: &ServerShared, path: &Path) -> std::io::Result<()> {
     let mut folder = path.parent();
-    while let Some(path) = folder {
-        shared.options.vfs.sync_dir(path)?;
-        if path == shared.options.data_dir {
-            break;
+    while let Some(below) = folder.filter(|folder| *folder != shared.options.data_dir) {
+        folder = below.parent();
+        if let Some(folder) = folder {
+            shared.options.vfs.sync_dir(folder)?;
         }
-        folder = path.parent();
     }
     Ok(())
 }

@@ -67,6 +67,8 @@ pub struct Counters {
     pub blocked_reads: Counter,
     /// Documents that could not be read, each with a log line that names it.
     pub damaged_documents: Counter,
+    /// Files opened at an older header, since the seal of the newest did not fit; each with a log line that names it.
+    pub refused_headers: Counter,
     /// Shard files open now, system databases left out.
     pub open_databases: Level,
     /// Idle shards closed to make room.
@@ -166,6 +168,11 @@ impl Counters {
                 &["settee", "lru_closed"],
                 &self.lru_closed,
                 "number of idle shards closed to make room",
+            ),
+            counter(
+                &["settee", "refused_headers"],
+                &self.refused_headers,
+                "number of files opened at an older header, since the newest had not been written whole",
             ),
         ]
     }

@@ -493,3 +493,44 @@ fn a_damaged_body_is_an_error_in_its_row_and_the_others_still_come() {
         .expect_err("damaged");
     assert!(error.to_string().contains("\"b\""), "{error}");
 }
+
+/// Commits of a file that has grown overwrite zeros ahead of its end; nobody sees them, and a close cuts them off.
+#[test]
+fn space_ahead_of_the_end_is_no_part_of_the_file() {
+    let mut db = Db::create();
+    let file = db
+        .vfs
+        .open(Path::new(PATH), settee_engine::storage::vfs::OpenMode::Read)
+        .expect("the file");
+    let length = || file.len().expect("its length");
+    let said = |db: &Db| db.writer.snapshot().info(Wait::Yes).expect("numbers").file_bytes;
+    db.one(r#"{"_id":"small"}"#);
+    assert_eq!(length(), said(&db), "a small file has none");
+    let text = "x".repeat(400);
+    let mut lengths = std::collections::BTreeSet::new();
+    for n in 0..200 {
+        db.one(&format!(r#"{{"_id":"{n:03}","text":"{text}"}}"#));
+        assert!(said(&db) <= length() && length() < said(&db) * 3 / 2 + 4096);
+        if said(&db) > 300_000 {
+            lengths.insert(length());
+        }
+    }
+    assert!(said(&db) > 700_000, "{}", said(&db));
+    assert!(lengths.len() < 10, "few commits change the length: {lengths:?}");
+
+    let end = said(&db);
+    assert!(length() > end);
+    let mut db = db.reopen();
+    assert_eq!(
+        (said(&db), db.writer.refused_header()),
+        (end, None),
+        "told from data"
+    );
+    let peeked = db::peek(&db.vfs, Path::new(PATH)).expect("read");
+    assert_eq!(peeked.info(Wait::Yes).expect("numbers").file_bytes, end);
+    db.one(r#"{"_id":"more"}"#);
+    assert!(db.get("more", &ReadDoc::default()).is_some() && db.get("199", &ReadDoc::default()).is_some());
+    let end = said(&db);
+    db.writer.close();
+    assert_eq!(length(), end);
+}

@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use settee_engine::codec::checksum::ChecksumKind;
 use settee_engine::codec::compress::{Compression, decompress};
 use settee_engine::storage::vfs::{DirEntry, MemoryVfs, OpenMode, RealVfs, Vfs, VfsFile, Wait};
-use settee_engine::storage::{Appender, CouchFile, FileError, FileOptions, NodeCache, ReadAhead};
+use settee_engine::storage::{
+    Appender, CouchFile, FileError, FileOptions, NodeCache, REGION_BYTES_MAX, ReadAhead, RefusedReason,
+    SyncOptions,
+};
 
 const PATH: &str = "/data/a.couch";
 /// CouchDB's plain chunks lack the checksum that each of ours has.
@@ -23,6 +26,23 @@ fn create_with(vfs: &dyn Vfs, options: FileOptions) -> Appender {
     Appender::new(Arc::new(
         CouchFile::create(vfs, Path::new(PATH), options, None, false).unwrap(),
     ))
+}
+
+/// Position and term of the header that is found.
+fn header(file: &CouchFile) -> Option<(u64, Vec<u8>)> {
+    let found = file.find_header().unwrap();
+    found.map(|found| (found.pos, found.term))
+}
+
+/// CouchDB's order: a sync before the header and one behind it, and no seal.
+fn two_syncs() -> FileOptions {
+    FileOptions {
+        sync: SyncOptions {
+            before_header: true,
+            ..SyncOptions::default()
+        },
+        ..FileOptions::default()
+    }
 }
 
 fn reopen(vfs: &dyn Vfs) -> CouchFile {
@@ -96,7 +116,7 @@ fn positions_and_lengths_are_the_recorded_ones() {
 #[test]
 fn headers_have_the_recorded_bytes() {
     let vfs = MemoryVfs::new();
-    let mut file = create(&vfs);
+    let mut file = create_with(&vfs, two_syncs());
     let etf = [0x83, 0x68, 2, 0x64, 0, 3, b'h', b'd', b'r', 0x61, 1];
     let chunk = file.write_header(&etf).unwrap();
     assert_eq!(chunk.pos, 0);
@@ -104,19 +124,19 @@ fn headers_have_the_recorded_bytes() {
         hex(&bytes(&vfs)),
         "010000001b71a71b88f3e524cc1727fa5abf6648ca8368026400036864726101"
     );
-    assert_eq!(reopen(&vfs).find_header().unwrap(), Some((0, etf.to_vec())));
+    assert_eq!(header(&reopen(&vfs)), Some((0, etf.to_vec())));
 
     for (length, eof) in [(4068_usize, 4095), (4069, 4097), (4070, 4098)] {
         let vfs = MemoryVfs::new();
-        let mut file = create(&vfs);
+        let mut file = create_with(&vfs, two_syncs());
         let etf = vec![0x83; length + 6];
         file.write_header(&etf).unwrap();
         assert_eq!(file.eof(), eof);
-        assert_eq!(reopen(&vfs).find_header().unwrap(), Some((0, etf)));
+        assert_eq!(header(&reopen(&vfs)), Some((0, etf)));
     }
 
     let vfs = MemoryVfs::new();
-    let mut file = create(&vfs);
+    let mut file = create_with(&vfs, two_syncs());
     file.append_chunk(&[1; 4100]).unwrap();
     let mut etf = vec![
         0x83, 0x68, 2, 0x64, 0, 3, b'h', b'd', b'r', 0x6d, 0, 0, 0x13, 0x88,
@@ -129,14 +149,14 @@ fn headers_have_the_recorded_bytes() {
         "01000013a61290ed786bfade243a0e4e6129a297da8368026400036864726d0000138861".to_owned() + "61"
     );
     assert_eq!((written[12_288], written.len()), (0, 13_228));
-    assert_eq!(reopen(&vfs).find_header().unwrap(), Some((8192, etf)));
+    assert_eq!(header(&reopen(&vfs)), Some((8192, etf)));
 }
 
 #[test]
 fn the_newest_valid_header_is_found_behind_garbage() {
     let vfs = MemoryVfs::new();
     let mut file = create(&vfs);
-    assert_eq!(file.file().find_header().unwrap(), None, "an empty file has none");
+    assert_eq!(header(file.file()), None, "an empty file has none");
     let old = file.write_header(b"\x83old").unwrap();
     // More blocks than one batch of the search, some of which look like headers.
     for _ in 0..40 {
@@ -145,18 +165,12 @@ fn the_newest_valid_header_is_found_behind_garbage() {
     let new = file.write_header(b"\x83new").unwrap();
     file.append_chunk(&[1; 100_000]).unwrap();
     file.flush().unwrap();
-    assert_eq!(
-        reopen(&vfs).find_header().unwrap(),
-        Some((new.pos, b"\x83new".to_vec()))
-    );
+    assert_eq!(header(&reopen(&vfs)), Some((new.pos, b"\x83new".to_vec())));
 
     write_raw(&vfs, new.pos + 22, b"?");
-    assert_eq!(
-        reopen(&vfs).find_header().unwrap(),
-        Some((old.pos, b"\x83old".to_vec()))
-    );
+    assert_eq!(header(&reopen(&vfs)), Some((old.pos, b"\x83old".to_vec())));
     write_raw(&vfs, old.pos + 1, &[0xff; 4]);
-    assert_eq!(reopen(&vfs).find_header().unwrap(), None);
+    assert_eq!(header(&reopen(&vfs)), None);
 }
 
 #[test]
@@ -387,7 +401,7 @@ fn real_files_behave_like_those_in_memory() {
     let mut file = Appender::new(Arc::new(file));
     let chunk = file.append_chunk(&[5; 10_000]).unwrap();
     file.write_header(b"\x83h").unwrap();
-    assert_eq!(file.file().stats().syncs.load(Ordering::Relaxed), 2);
+    assert_eq!(file.file().stats().syncs.load(Ordering::Relaxed), 1);
     let file = CouchFile::open(&RealVfs, &path, FileOptions::default(), None).unwrap();
     let mut out = Vec::new();
     // What was just written is in the page cache, so it can be read without waiting.
@@ -395,7 +409,7 @@ fn real_files_behave_like_those_in_memory() {
         file.read_chunk(chunk.pos, wait, &mut out).unwrap();
         assert_eq!(out, [5; 10_000]);
     }
-    assert_eq!(file.find_header().unwrap().unwrap().1, b"\x83h");
+    assert_eq!(header(&file).unwrap().1, b"\x83h");
     assert!(matches!(
         CouchFile::open(&RealVfs, &dir.path().join("none"), FileOptions::default(), None),
         Err(FileError::NotFound { .. })
@@ -555,8 +569,86 @@ fn a_failed_write_or_sync_latches_the_appender() {
             Err(FileError::Latched { .. })
         ));
         assert!(matches!(file.truncate(0), Err(FileError::Latched { .. })));
-        assert_eq!(reopen(&vfs).find_header().unwrap().unwrap().1, b"\x83good");
+        assert_eq!(header(&reopen(&vfs)).unwrap().1, b"\x83good");
     }
+}
+
+#[test]
+fn a_header_that_does_not_fit_its_seal_is_passed_over_and_cut_off() {
+    let vfs = MemoryVfs::new();
+    let mut file = create(&vfs);
+    let old = file.write_header(b"\x83old").unwrap();
+    let chunk = file.append_chunk(&[7; 9000]).unwrap();
+    let new = file.write_header(b"\x83new").unwrap();
+    assert_eq!(file.file().stats().syncs.load(Ordering::Relaxed), 2, "one each");
+    write_raw(&vfs, chunk.pos + 5000, &[0; 4]);
+
+    let damaged = Arc::new(reopen(&vfs));
+    let found = damaged.find_header().unwrap().unwrap();
+    assert_eq!(
+        (found.pos, found.end, &*found.term),
+        (0, old.written, &b"\x83old"[..])
+    );
+    let refused = found.refused.unwrap();
+    let start = old.written;
+    assert_eq!(
+        (refused.pos, refused.reason),
+        (new.pos, RefusedReason::Hash { start })
+    );
+    assert_eq!(damaged.stats().refused_headers.load(Ordering::Relaxed), 1);
+    assert_eq!(
+        bytes(&vfs).len() as u64,
+        new.pos + new.written,
+        "nothing is cut yet"
+    );
+
+    let mut file = Appender::resume(damaged, &found).unwrap();
+    assert_eq!(file.eof(), old.written);
+    file.append_chunk(b"again").unwrap();
+    let newer = file.write_header(b"\x83newer").unwrap();
+    assert_eq!(newer.pos, 4096);
+    assert_eq!(bytes(&vfs).len() as u64, newer.pos + newer.written);
+    let found = reopen(&vfs).find_header().unwrap().unwrap();
+    assert_eq!((&*found.term, found.refused), (&b"\x83newer"[..], None));
+}
+
+/// What is written without a sync behind a file that had to be cut first belongs to the seal of the next commit.
+#[test]
+fn a_seal_covers_what_was_flushed_right_after_the_opening() {
+    let vfs = MemoryVfs::new();
+    let mut file = create(&vfs);
+    file.write_header(b"\x83old").unwrap();
+    file.append_chunk(&[7; 900]).unwrap();
+    file.flush().unwrap();
+    let reopened = Arc::new(reopen(&vfs));
+    let found = reopened.find_header().unwrap().unwrap();
+    let mut file = Appender::resume(reopened, &found).unwrap();
+    file.append_chunk(&[8; 900]).unwrap();
+    file.flush().unwrap();
+    file.write_header(b"\x83new").unwrap();
+    assert_eq!(header(&reopen(&vfs)).unwrap().1, b"\x83new");
+}
+
+#[test]
+fn a_region_is_never_longer_than_its_bound() {
+    let vfs = MemoryVfs::new();
+    let mut file = create(&vfs);
+    let big = vec![1; 5 << 20];
+    for _ in 0..7 {
+        file.append_chunk(&big).unwrap();
+    }
+    file.write_header(b"\x83big").unwrap();
+    assert!(
+        file.file().stats().syncs.load(Ordering::Relaxed) >= 2,
+        "one on the way"
+    );
+    let reopened = reopen(&vfs);
+    assert_eq!(header(&reopened).unwrap().1, b"\x83big");
+    assert!(
+        reopened.stats().reads.load(Ordering::Relaxed) < 20,
+        "opening hashes the region only"
+    );
+    assert_eq!(REGION_BYTES_MAX, 16 << 20);
 }
 
 #[test]

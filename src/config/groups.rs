@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::kinds::{
-    Bound, DefaultSecurity, FileCompression, FromSetting, HashAlgorithm, LogLevel, MaintenanceMode, SameSite,
-    Secret, UuidAlgorithm,
+    Bound, DefaultSecurity, FileCompression, FromSetting, FsyncOptions, HashAlgorithm, LogLevel,
+    MaintenanceMode, SameSite, Secret, UuidAlgorithm,
 };
 use super::settings::{ConfigError, Group, Setting, group, groups, read_one, within};
 use super::table::ConfigTable;
@@ -35,6 +35,7 @@ group! {
     default_security: DefaultSecurity = "admin_only", "", "Who may use a database without a security object.";
     users_db_security_editable: bool = "false", "", "Let the security object of _users be changed.";
     write_xxhash_checksums: bool = "true", "", "Write checksums with xxHash and not MD5.";
+    fsync_options: FsyncOptions = "[after_header, on_file_open]", "", "When a database file is synced. With before_header, a commit is synced twice, as CouchDB does it; without it, once, and a seal in the header shows after a crash whether the commit is whole. Without after_header, a commit that was answered may be lost in a crash.";
     find_header_read_count: u32 = "1024", "blocks", "How many blocks are searched in one read when looking for the last header.", |n| within(n, 1, 1 << 20);
     changes_doc_ids_optimization_threshold: u64 = "1000", "ids", "Up to so many ids, _changes with _doc_ids looks documents up one by one.";
 }

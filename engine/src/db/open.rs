@@ -63,8 +63,8 @@ fn init(
         file,
         header,
         options: options.clone(),
+        refused: None,
     };
-    writer.commit()?;
     writer.default_security()?;
     writer.commit()?;
     Ok(writer)
@@ -72,7 +72,8 @@ fn init(
 
 /// Opens a database file that is there. `fresh_uuid` is taken where the file has none.
 ///
-/// An old header is upgraded, and the upgrade is committed; so is a change of the node's name.
+/// An old header is upgraded, and the upgrade is committed; so is a change of the node's name. A header that does not
+/// count is passed over ([`DbWriter::refused_header`]), and cut off before anything is written.
 ///
 /// # Errors
 /// When the file is missing or unreadable, or has bytes but no valid header: then it is not touched.
@@ -84,7 +85,7 @@ pub fn open(
     cache: Option<Arc<NodeCache>>,
 ) -> Result<DbWriter, DbError> {
     let file = Arc::new(CouchFile::open(&**vfs, path, options.file.clone(), cache)?);
-    let Some((_, bytes)) = file.find_header()? else {
+    let Some(found) = file.find_header()? else {
         let bytes = file.len();
         if bytes == 0 {
             return init(file, options, None, fresh_uuid);
@@ -94,7 +95,7 @@ pub fn open(
             bytes,
         });
     };
-    let stored = DbHeader::decode(&bytes).map_err(|error| DbError::Header {
+    let stored = DbHeader::decode(&found.term).map_err(|error| DbError::Header {
         path: path.to_owned(),
         error,
     })?;
@@ -103,12 +104,13 @@ pub fn open(
         header.uuid = fresh_uuid;
     }
     header.upgrade_epochs(&options.node);
-    let appender = Appender::new(Arc::clone(&file));
+    let appender = Appender::resume(Arc::clone(&file), &found)?;
     let mut writer = DbWriter {
         appender,
         file,
         header,
         options: options.clone(),
+        refused: found.refused,
     };
     if writer.header.security_ptr.is_none() {
         writer.default_security()?;
@@ -164,16 +166,15 @@ pub(super) fn versioned(raw: &[u8]) -> Vec<u8> {
 /// As [`open`].
 pub fn peek(vfs: &Arc<dyn Vfs>, path: &Path) -> Result<Snapshot, DbError> {
     let file = Arc::new(CouchFile::open(&**vfs, path, FileOptions::default(), None)?);
-    let Some((_, bytes)) = file.find_header()? else {
+    let Some(found) = file.find_header()? else {
         return Err(DbError::NoHeader {
             path: path.to_owned(),
             bytes: file.len(),
         });
     };
-    let header = DbHeader::decode(&bytes).map_err(|error| DbError::Header {
+    let header = DbHeader::decode(&found.term).map_err(|error| DbError::Header {
         path: path.to_owned(),
         error,
     })?;
-    let eof = file.len();
-    Ok(Snapshot::new(file, header, eof))
+    Ok(Snapshot::new(file, header, found.end))
 }

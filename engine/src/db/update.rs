@@ -1,4 +1,4 @@
-//! The one writer of a database file: batches of prepared edits become tree changes, one header and two syncs.
+//! The one writer of a database file: batches of prepared edits become tree changes and one header, synced once.
 
 use super::header::DbHeader;
 use super::prepare::{Prepared, PreparedLocal};
@@ -11,7 +11,7 @@ use crate::doc::{FullDocInfo, Leaf, MergeOutcome, RevTree};
 use crate::ids::Rev;
 use crate::storage::btree;
 use crate::storage::vfs::Wait;
-use crate::storage::{Appender, CouchFile};
+use crate::storage::{Appender, CouchFile, Refused};
 use std::sync::Arc;
 
 /// Room for a tree entry of the usual document.
@@ -70,6 +70,7 @@ pub struct DbWriter {
     pub(super) file: Arc<CouchFile>,
     pub(super) header: DbHeader,
     pub(super) options: DbOptions,
+    pub(super) refused: Option<Refused>,
 }
 
 /// A changed document on its way into the trees.
@@ -88,18 +89,52 @@ impl DbWriter {
         Snapshot::new(Arc::clone(&self.file), self.header.clone(), self.appender.eof())
     }
 
+    /// The newer header that was passed over when the file was opened, since its seal did not fit. Nobody was told of its
+    /// commit, unless the disk lost what it had called durable.
+    #[must_use]
+    pub const fn refused_header(&self) -> Option<Refused> {
+        self.refused
+    }
+
     /// Applies a batch and commits it: on return it is on disk.
     ///
     /// # Errors
     /// When bytes cannot be read or written. After a failed write the writer refuses everything until the file is
     /// opened anew; what was acknowledged before is untouched.
     pub fn update(&mut self, batch: Batch) -> Result<BatchAnswer, DbError> {
-        let mut answer = BatchAnswer::default();
-        let changes = self.merge_docs(batch.docs, &mut answer)?;
-        self.write_trees(&changes)?;
-        self.write_locals(&batch.locals, &mut answer)?;
-        self.commit()?;
-        Ok(answer)
+        self.or_as_before(|writer| {
+            let mut answer = BatchAnswer::default();
+            let changes = writer.merge_docs(batch.docs, &mut answer)?;
+            writer.write_trees(&changes)?;
+            writer.write_locals(&batch.locals, &mut answer)?;
+            writer.commit()?;
+            Ok(answer)
+        })
+    }
+
+    /// Why a write was refused, once one failed: everything is until the file is opened anew. Reads go on.
+    #[must_use]
+    pub fn latched(&self) -> Option<&str> {
+        self.appender.latched()
+    }
+
+    /// Closes the file in order: what was written ahead of its end is cut off. A writer that is only dropped leaves it to
+    /// the next opening.
+    pub fn close(self) {
+        self.appender.close();
+    }
+
+    /// A change that fails leaves the header as it was, so that neither a snapshot nor a later commit shows half of it.
+    fn or_as_before<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
+        let before = self.header.clone();
+        let changed = change(self);
+        if changed.is_err() {
+            self.header = before;
+        }
+        changed
     }
 
     /// Writes the header behind everything appended so far.
@@ -290,9 +325,11 @@ impl DbWriter {
     /// When it cannot be written.
     pub fn set_security(&mut self, raw: &[u8]) -> Result<(), DbError> {
         let chunk = self.appender.append_term(&super::open::versioned(raw))?;
-        self.header.security_ptr = Some(chunk.pos);
-        self.header.update_seq += 1;
-        self.commit()
+        self.or_as_before(|writer| {
+            writer.header.security_ptr = Some(chunk.pos);
+            writer.header.update_seq += 1;
+            writer.commit()
+        })
     }
 
     /// Sets how many revisions are remembered of each document.
@@ -300,9 +337,11 @@ impl DbWriter {
     /// # Errors
     /// When the header cannot be written.
     pub fn set_revs_limit(&mut self, limit: u64) -> Result<(), DbError> {
-        self.header.revs_limit = limit;
-        self.header.update_seq += 1;
-        self.commit()
+        self.or_as_before(|writer| {
+            writer.header.revs_limit = limit;
+            writer.header.update_seq += 1;
+            writer.commit()
+        })
     }
 
     /// Sets how many purge requests are remembered.
@@ -310,9 +349,11 @@ impl DbWriter {
     /// # Errors
     /// When the header cannot be written.
     pub fn set_purge_infos_limit(&mut self, limit: u64) -> Result<(), DbError> {
-        self.header.purge_infos_limit = limit;
-        self.header.update_seq += 1;
-        self.commit()
+        self.or_as_before(|writer| {
+            writer.header.purge_infos_limit = limit;
+            writer.header.update_seq += 1;
+            writer.commit()
+        })
     }
 
     /// Appends one chunk of an attachment; it is synced with the commit of the document that names it.

@@ -11,54 +11,20 @@ use super::blocks::BLOCK_BYTES;
 use super::btree::CachedNode;
 use super::chunk::{self, Head};
 use super::error::FileError;
-use super::header;
+use super::header::{self, FoundHeader};
+use super::options::FileOptions;
 use super::vfs::{OpenMode, Vfs, VfsFile, Wait};
 pub use crate::cache::FileId;
 use crate::cache::{Cache, Key, Priority};
-use crate::codec::checksum::ChecksumKind;
-use crate::codec::compress::{Compression, decompress};
+use crate::codec::compress::decompress;
 
 /// The cache that files of a node share.
 pub type NodeCache = Cache<CachedNode>;
 
 /// Bytes read at once when nothing is known about a chunk's length.
 pub const READ_GUESS_BYTES: usize = 4096;
-/// Default number of blocks that the search for a header looks at together.
-pub const HEADER_READ_COUNT: usize = 1024;
-/// Default `btree_chunk_size`, in bytes. CouchDB's is 1279.
-pub const BTREE_CHUNK_SIZE: usize = 4096;
-/// Default depth down to which pointer nodes are cached; the root has depth 1.
-pub const CACHE_DEPTH: u8 = 3;
-
 /// Priority in the cache of terms that headers point to, above that of any node.
 const HEADER_TERM_PRIORITY: Priority = 16;
-
-/// How a file is read and written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileOptions {
-    /// Algorithm of the checksums that are written, and the one tried first when reading.
-    pub checksum: ChecksumKind,
-    /// Compression of the terms that are written.
-    pub compression: Compression,
-    /// Uncompressed size, in bytes, above which a B-tree node is split.
-    pub btree_chunk_size: usize,
-    /// Blocks that the search for a header looks at together.
-    pub header_read_count: usize,
-    /// Depth down to which pointer nodes are cached; 0 is never.
-    pub cache_depth: u8,
-}
-
-impl Default for FileOptions {
-    fn default() -> Self {
-        Self {
-            checksum: ChecksumKind::Xxh3,
-            compression: Compression::Snappy,
-            btree_chunk_size: BTREE_CHUNK_SIZE,
-            header_read_count: HEADER_READ_COUNT,
-            cache_depth: CACHE_DEPTH,
-        }
-    }
-}
 
 /// What was done with a file since it was opened.
 #[derive(Debug, Default)]
@@ -73,6 +39,8 @@ pub struct FileStats {
     pub legacy_checksums: AtomicU64,
     /// Reads of chunks beyond the end of the file.
     pub exceed_eof: AtomicU64,
+    /// Searches for the header that passed over a newer one whose seal does not fit.
+    pub refused_headers: AtomicU64,
 }
 
 /// An open append-only file, shared by everyone who reads it. The one who writes has an [`Appender`](super::Appender).
@@ -253,12 +221,18 @@ impl CouchFile {
         }
     }
 
-    /// The newest header: its position and the term, with the version byte 131. `None` when the file has no valid one.
+    /// The newest header that counts: whole, and sealed by the bytes before it if it is sealed at all. `None` when the
+    /// file has none.
     ///
     /// # Errors
-    /// [`FileError::Io`] only; whatever is no valid header is skipped.
-    pub fn find_header(&self) -> Result<Option<(u64, Vec<u8>)>, FileError> {
-        header::find(self)
+    /// [`FileError::Io`]; [`FileError::Corrupt`] for a seal that is not known, or when many headers do not count. What
+    /// is no header at all is skipped.
+    pub fn find_header(&self) -> Result<Option<FoundHeader>, FileError> {
+        let found = header::find(self)?;
+        if found.as_ref().is_some_and(|found| found.refused.is_some()) {
+            self.stats.refused_headers.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(found)
     }
 
     /// Reads the payload of the chunk at `pos` into `out`, whose contents are replaced and whose room is used again.

@@ -12,16 +12,18 @@ mod error;
 mod file;
 mod header;
 mod memo;
+mod options;
 mod readahead;
+mod seal;
 pub mod vfs;
 mod vfs_lock;
 
 pub use appender::{Appender, Chunk};
 pub use blocks::BLOCK_BYTES;
 pub use error::FileError;
-pub use file::{
-    BTREE_CHUNK_SIZE, CACHE_DEPTH, CouchFile, FileId, FileOptions, FileStats, HEADER_READ_COUNT, NodeCache,
-};
-pub use header::HEADER_BYTES_MAX;
+pub use file::{CouchFile, FileId, FileStats, NodeCache};
+pub use header::{FoundHeader, HEADER_BYTES_MAX};
+pub use options::{BTREE_CHUNK_SIZE, CACHE_DEPTH, FileOptions, HEADER_READ_COUNT, SyncOptions};
 pub use readahead::{ReadAhead, WINDOW_BYTES_MAX};
+pub use seal::{REGION_BYTES_MAX, Refused, RefusedReason};
 pub use vfs_lock::DirLock;
