@@ -3,7 +3,7 @@
 use super::{Coordinator, DbError, pool_failed};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use settee_engine::doc::{DocEdit, DocError, DocLimits, EditOptions, IdSource, parse_edit};
+use settee_engine::doc::{DocEdit, DocError, DocLimits, EditOptions, IdSource, parse_edits};
 use settee_engine::ids::DocId;
 use std::ops::Range;
 use std::sync::Arc;
@@ -88,9 +88,10 @@ fn parse_run(raw: &RawDocs, run: Range<usize>, options: &ParseDocs) -> Result<Ve
         limits: options.limits,
     };
     let docs = raw.docs.get(run).unwrap_or_default();
-    docs.iter()
-        .map(|doc| parse_edit(raw.text.get(doc.clone()).unwrap_or_default(), &options))
-        .collect()
+    let texts = docs
+        .iter()
+        .map(|doc| raw.text.get(doc.clone()).unwrap_or_default());
+    parse_edits(texts, &options)
 }
 
 /// Cuts documents into runs of about the same number of bytes.

@@ -17,6 +17,8 @@ use crate::ids::{DocId, Rev};
 use crate::storage::vfs::Wait;
 use crate::storage::{Appender, Chunk};
 use std::convert::Infallible;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// How bodies and attachments are stored.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +49,7 @@ pub struct Prepared {
 enum Body {
     /// The payload of the summary chunk, complete, and the streams that it names.
     Summary {
-        payload: Vec<u8>,
+        payload: Payload,
         streams: Vec<(Stream, u64)>,
     },
     /// Attachments have to be appended before the summary can say where they stand.
@@ -55,6 +57,28 @@ enum Body {
         body: Vec<u8>,
         attachments: Vec<PendingAttachment>,
     },
+}
+
+/// One of the summaries that were made together, and lie in one piece of memory.
+#[derive(Debug)]
+struct Payload {
+    all: Arc<Vec<u8>>,
+    at: Range<usize>,
+}
+
+impl Payload {
+    fn bytes(&self) -> &[u8] {
+        self.all.get(self.at.clone()).unwrap_or_default()
+    }
+}
+
+/// What [`Body`] is made of, before it is known where all summaries lie.
+enum Staged {
+    Summary {
+        at: Range<usize>,
+        streams: Vec<(Stream, u64)>,
+    },
+    Pending(Vec<PendingAttachment>),
 }
 
 /// An attachment and the chunks that are still to be appended; none when it is in the file already.
@@ -116,10 +140,7 @@ impl<'o> Preparer<'o> {
             let ids = staged.iter().zip(new_rev_ids(&contents));
             ids.map(|((edit, _), id)| edit.revs.child(id)).collect()
         };
-        let ready = staged.into_iter().zip(paths);
-        Ok(ready
-            .map(|((edit, chunks), path)| self.finish(edit, chunks, path, replicated))
-            .collect())
+        Ok(self.finish(staged, paths, replicated))
     }
 
     /// Makes one edit ready.
@@ -129,17 +150,12 @@ impl<'o> Preparer<'o> {
     pub fn prepare(
         &mut self,
         snapshot: &Snapshot,
-        mut edit: DocEdit,
+        edit: DocEdit,
         replicated: bool,
         wait: Wait,
     ) -> Result<Prepared, DbError> {
-        let chunks = self.stage(snapshot, &mut edit, replicated, wait)?;
-        let path = if replicated {
-            edit.revs.clone()
-        } else {
-            edit.new_revs()
-        };
-        Ok(self.finish(edit, chunks, path, replicated))
+        let mut ready = self.prepare_all(snapshot, vec![edit], replicated, wait)?;
+        Ok(ready.swap_remove(0))
     }
 
     /// Takes over and encodes attachments; returns the chunks of each that are still to be appended.
@@ -166,41 +182,63 @@ impl<'o> Preparer<'o> {
             .collect::<Result<_, DocError>>()?)
     }
 
+    /// Compresses bodies into one piece of memory, as a piece for each would cost more than compressing it.
     fn finish(
         &mut self,
-        edit: DocEdit,
-        chunks: Vec<Vec<Vec<u8>>>,
-        path: RevPath,
+        staged: Vec<(DocEdit, Vec<Vec<Vec<u8>>>)>,
+        paths: Vec<RevPath>,
         replicated: bool,
-    ) -> Prepared {
+    ) -> Vec<Prepared> {
+        let room = staged.iter().map(|(edit, _)| summary_capacity(edit.body.len()));
+        let mut all = Vec::with_capacity(room.sum());
+        let ready: Vec<(DocEdit, Staged)> = staged
+            .into_iter()
+            .map(|(edit, chunks)| {
+                let summary = self.summarize(&edit, chunks, &mut all);
+                (edit, summary)
+            })
+            .collect();
+        all.shrink_to_fit();
+        let all = Arc::new(all);
+        let ready = ready.into_iter().zip(paths);
+        ready
+            .map(|((edit, staged), path)| Prepared {
+                id: edit.id,
+                path,
+                deleted: edit.deleted,
+                replicated,
+                external: edit.external_size,
+                body: match staged {
+                    Staged::Summary { at, streams } => {
+                        let all = Arc::clone(&all);
+                        let payload = Payload { all, at };
+                        Body::Summary { payload, streams }
+                    }
+                    Staged::Pending(attachments) => Body::Pending {
+                        body: edit.body,
+                        attachments,
+                    },
+                },
+            })
+            .collect()
+    }
+
+    fn summarize(&mut self, edit: &DocEdit, chunks: Vec<Vec<Vec<u8>>>, all: &mut Vec<u8>) -> Staged {
         let attachments = edit.stored_atts().unwrap_or_default();
-        let body = if chunks.iter().all(Vec::is_empty) {
-            let mut payload = Vec::with_capacity(summary_capacity(edit.body.len()));
-            self.summaries.write(&edit.body, &attachments, &mut payload);
-            // In place: summaries of a batch are held all together.
-            payload.shrink_to_fit();
-            Body::Summary {
-                payload,
+        if chunks.iter().all(Vec::is_empty) {
+            let start = all.len();
+            self.summaries.write(&edit.body, &attachments, all);
+            return Staged::Summary {
+                at: start..all.len(),
                 streams: attachments.iter().map(Attachment::size_info).collect(),
-            }
-        } else {
-            let pending = attachments.into_iter().zip(chunks);
-            let attachments = pending
-                .map(|(attachment, chunks)| PendingAttachment { attachment, chunks })
-                .collect();
-            Body::Pending {
-                body: edit.body,
-                attachments,
-            }
-        };
-        Prepared {
-            id: edit.id,
-            path,
-            deleted: edit.deleted,
-            replicated,
-            external: edit.external_size,
-            body,
+            };
         }
+        let pending = attachments.into_iter().zip(chunks);
+        Staged::Pending(
+            pending
+                .map(|(attachment, chunks)| PendingAttachment { attachment, chunks })
+                .collect(),
+        )
     }
 }
 
@@ -270,7 +308,7 @@ impl Prepared {
         let rev = winner.rev();
         let id = match &self.body {
             Body::Summary { payload, streams } => {
-                let body = SummaryView::parse(payload).and_then(|summary| summary.body());
+                let body = SummaryView::parse(payload.bytes()).and_then(|summary| summary.body());
                 recreated_rev_id(&rev, &body.unwrap_or_default(), streams.len())
             }
             Body::Pending { body, attachments } => recreated_rev_id(&rev, body, attachments.len()),
@@ -281,8 +319,8 @@ impl Prepared {
 
     /// Appends attachments and the summary.
     pub(super) fn append(self, appender: &mut Appender, options: &DbOptions) -> Result<Written, DbError> {
-        let (payload, streams) = match self.body {
-            Body::Summary { payload, streams } => (payload, streams),
+        let (summary, streams) = match self.body {
+            Body::Summary { payload, streams } => (appender.append_chunk(payload.bytes())?, streams),
             Body::Pending { body, attachments } => {
                 let mut stored = Vec::with_capacity(attachments.len());
                 for pending in attachments {
@@ -290,13 +328,11 @@ impl Prepared {
                 }
                 let mut payload = Vec::with_capacity(summary_capacity(body.len()));
                 SummaryWriter::new(options.prepare.compression).write(&body, &stored, &mut payload);
-                (payload, stored.iter().map(Attachment::size_info).collect())
+                let streams = stored.iter().map(Attachment::size_info).collect();
+                (appender.append_chunk(&payload)?, streams)
             }
         };
-        Ok(Written {
-            summary: appender.append_chunk(&payload)?,
-            streams,
-        })
+        Ok(Written { summary, streams })
     }
 }
 

@@ -12,10 +12,11 @@ use crate::ids::Rev;
 use crate::storage::btree;
 use crate::storage::vfs::Wait;
 use crate::storage::{Appender, CouchFile, Refused};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Room for a tree entry of the usual document.
-const ENTRY_BYTES: usize = 192;
+/// Room for the keys and tree entries of the usual document.
+const ENTRY_BYTES: usize = 256;
 
 /// What became of one edit of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,13 +74,29 @@ pub struct DbWriter {
     pub(super) refused: Option<Refused>,
 }
 
-/// A changed document on its way into the trees.
+/// Keys and values of a batch on their way into the trees, in one piece of memory.
+#[derive(Default)]
+struct Entries(Vec<u8>);
+
+impl Entries {
+    fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+        let start = self.0.len();
+        write(&mut self.0);
+        start..self.0.len()
+    }
+
+    fn get(&self, at: &Range<usize>) -> &[u8] {
+        self.0.get(at.clone()).unwrap_or_default()
+    }
+}
+
+/// A changed document on its way into the trees; ranges lie in [`Entries`].
 struct Change {
-    key: Vec<u8>,
-    id_value: Vec<u8>,
-    old_seq: Option<u64>,
-    seq: u64,
-    seq_value: Vec<u8>,
+    key: Range<usize>,
+    id_value: Range<usize>,
+    old_seq_key: Option<Range<usize>>,
+    seq_key: Range<usize>,
+    seq_value: Range<usize>,
 }
 
 impl DbWriter {
@@ -104,8 +121,9 @@ impl DbWriter {
     pub fn update(&mut self, batch: Batch) -> Result<BatchAnswer, DbError> {
         self.or_as_before(|writer| {
             let mut answer = BatchAnswer::default();
-            let changes = writer.merge_docs(batch.docs, &mut answer)?;
-            writer.write_trees(&changes)?;
+            let mut entries = Entries::default();
+            let changes = writer.merge_docs(batch.docs, &mut entries, &mut answer)?;
+            writer.write_trees(&entries, &changes)?;
             writer.write_locals(&batch.locals, &mut answer)?;
             writer.commit()?;
             Ok(answer)
@@ -145,7 +163,12 @@ impl DbWriter {
         Ok(())
     }
 
-    fn merge_docs(&mut self, docs: Vec<Prepared>, answer: &mut BatchAnswer) -> Result<Vec<Change>, DbError> {
+    fn merge_docs(
+        &mut self,
+        docs: Vec<Prepared>,
+        entries: &mut Entries,
+        answer: &mut BatchAnswer,
+    ) -> Result<Vec<Change>, DbError> {
         answer.docs = vec![UpdateOutcome::Conflict; docs.len()];
         let mut order: Vec<usize> = (0..docs.len()).collect();
         // A stable sort: edits of one document keep the order of their arrival.
@@ -153,25 +176,32 @@ impl DbWriter {
         let groups: Vec<&[usize]> = order
             .chunk_by(|left, right| docs[*left].id == docs[*right].id)
             .collect();
-        let olds = self.old_infos(&docs, &groups)?;
+        entries.0.reserve(groups.len() * ENTRY_BYTES);
+        let keys: Vec<Range<usize>> = groups
+            .iter()
+            .map(|group| entries.add(|out| write::binary(out, docs[group[0]].id.as_bytes())))
+            .collect();
+        let olds = self.old_infos(entries, &keys)?;
         let mut docs: Vec<Option<Prepared>> = docs.into_iter().map(Some).collect();
         let mut changes = Vec::with_capacity(groups.len());
-        for (group, old) in groups.iter().zip(olds) {
-            if let Some(change) = self.merge_group(group, old, &mut docs, answer)? {
-                changes.push(change);
+        for ((group, key), old) in groups.iter().zip(keys).zip(olds) {
+            if let Some((info, old_seq)) = self.merge_group(group, old, &mut docs, answer)? {
+                changes.push(Change {
+                    key,
+                    id_value: entries.add(|out| info.encode_id(out)),
+                    old_seq_key: old_seq.map(|seq| entries.add(|out| write::uint(out, seq))),
+                    seq_key: entries.add(|out| write::uint(out, info.seq)),
+                    seq_value: entries.add(|out| info.encode_seq(out)),
+                });
             }
         }
         Ok(changes)
     }
 
-    /// The stored value of each group's document, read in one walk over the id tree.
-    fn old_infos(&self, docs: &[Prepared], groups: &[&[usize]]) -> Result<Vec<Option<Vec<u8>>>, DbError> {
-        let keys: Vec<Vec<u8>> = groups
-            .iter()
-            .map(|group| id_key(docs[group[0]].id.as_bytes()))
-            .collect();
-        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let mut olds = vec![None; groups.len()];
+    /// The stored value of each document, read in one walk over the id tree.
+    fn old_infos(&self, entries: &Entries, keys: &[Range<usize>]) -> Result<Vec<Option<Vec<u8>>>, DbError> {
+        let mut olds = vec![None; keys.len()];
+        let keys: Vec<&[u8]> = keys.iter().map(|key| entries.get(key)).collect();
         btree::Tree::new(&IdTree, &self.appender, self.header.id_tree.as_ref()).lookup(
             &keys,
             Wait::Yes,
@@ -182,13 +212,14 @@ impl DbWriter {
         Ok(olds)
     }
 
+    /// Merges the edits of one document; gives what it is now and its sequence before, or nothing when it did not change.
     fn merge_group(
         &mut self,
         group: &[usize],
         old: Option<Vec<u8>>,
         docs: &mut [Option<Prepared>],
         answer: &mut BatchAnswer,
-    ) -> Result<Option<Change>, DbError> {
+    ) -> Result<Option<(FullDocInfo, Option<u64>)>, DbError> {
         let Some(id) = docs[group[0]].as_ref().map(|doc| doc.id.clone()) else {
             return Ok(None);
         };
@@ -224,17 +255,7 @@ impl DbWriter {
         info.refresh();
         answer.counts.writes += 1;
         answer.counts.inserts += u64::from(old_seq.is_none());
-        let mut id_value = Vec::with_capacity(ENTRY_BYTES);
-        info.encode_id(&mut id_value);
-        let mut seq_value = Vec::with_capacity(ENTRY_BYTES);
-        info.encode_seq(&mut seq_value);
-        Ok(Some(Change {
-            key: id_key(info.id.as_bytes()),
-            id_value,
-            old_seq,
-            seq,
-            seq_value,
-        }))
+        Ok(Some((info, old_seq)))
     }
 
     /// Appends what the merged edits hold and writes it into their leaves; false when no edit was taken.
@@ -268,26 +289,18 @@ impl DbWriter {
         failed.map_or(Ok(taken), Err)
     }
 
-    fn write_trees(&mut self, changes: &[Change]) -> Result<(), DbError> {
+    fn write_trees(&mut self, entries: &Entries, changes: &[Change]) -> Result<(), DbError> {
         if changes.is_empty() {
             return Ok(());
         }
-        let by_id: Vec<(&[u8], &[u8])> = changes
-            .iter()
-            .map(|change| (change.key.as_slice(), change.id_value.as_slice()))
-            .collect();
-        let keys: Vec<Vec<u8>> = changes.iter().map(|change| seq_key(change.seq)).collect();
-        let by_seq: Vec<(&[u8], &[u8])> = keys
-            .iter()
-            .zip(changes)
-            .map(|(key, change)| (key.as_slice(), change.seq_value.as_slice()))
-            .collect();
-        let removed: Vec<Vec<u8>> = changes
-            .iter()
-            .filter_map(|change| change.old_seq)
-            .map(seq_key)
-            .collect();
-        let removed: Vec<&[u8]> = removed.iter().map(Vec::as_slice).collect();
+        let pairs = |key: fn(&Change) -> &Range<usize>, value: fn(&Change) -> &Range<usize>| -> Vec<_> {
+            let pair = |change| (entries.get(key(change)), entries.get(value(change)));
+            changes.iter().map(pair).collect()
+        };
+        let by_id = pairs(|change| &change.key, |change| &change.id_value);
+        let by_seq = pairs(|change| &change.seq_key, |change| &change.seq_value);
+        let removed = changes.iter().filter_map(|change| change.old_seq_key.as_ref());
+        let removed: Vec<&[u8]> = removed.map(|key| entries.get(key)).collect();
         let header = &mut self.header;
         let appender = &mut self.appender;
         header.id_tree = btree::modify(&IdTree, appender, header.id_tree.as_ref(), &by_id, &[], &[])?.0;

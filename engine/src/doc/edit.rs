@@ -217,10 +217,26 @@ impl EditAttachment {
 /// # Errors
 /// [`DocError`]; a text that is not JSON is reported as such whatever else is wrong.
 pub fn parse_edit(json: &[u8], options: &EditOptions<'_>) -> Result<DocEdit, DocError> {
+    parse_text(json, options, &mut Vec::new())
+}
+
+/// Parses the documents in `texts`, one in each.
+///
+/// # Errors
+/// [`DocError`] of the first that is none.
+pub fn parse_edits<'t>(
+    texts: impl Iterator<Item = &'t [u8]>,
+    options: &EditOptions<'_>,
+) -> Result<Vec<DocEdit>, DocError> {
+    let mut body = Vec::new();
+    texts.map(|json| parse_text(json, options, &mut body)).collect()
+}
+
+fn parse_text(json: &[u8], options: &EditOptions<'_>, body: &mut Vec<u8>) -> Result<DocEdit, DocError> {
     let parsed = JsonReader::new(json)
         .map_err(DocError::from)
         .and_then(|mut reader| {
-            let edit = parse_edit_from(&mut reader, options)?;
+            let edit = read_edit(&mut reader, options, body)?;
             reader.end()?;
             Ok(edit)
         });
@@ -252,6 +268,15 @@ struct Parts<'a> {
 /// # Errors
 /// [`DocError`].
 pub fn parse_edit_from(reader: &mut JsonReader<'_>, options: &EditOptions<'_>) -> Result<DocEdit, DocError> {
+    read_edit(reader, options, &mut Vec::new())
+}
+
+/// [`parse_edit_from`] with room for the body, so that a body which is kept takes no more than it needs.
+fn read_edit(
+    reader: &mut JsonReader<'_>,
+    options: &EditOptions<'_>,
+    body: &mut Vec<u8>,
+) -> Result<DocEdit, DocError> {
     if reader.peek_kind()? != Kind::Object {
         return Err(DocError::NotAnObject);
     }
@@ -259,8 +284,9 @@ pub fn parse_edit_from(reader: &mut JsonReader<'_>, options: &EditOptions<'_>) -
     reader.begin_object()?;
     let mut parts = Parts::default();
     let room = reader.remaining().min(BODY_BYTES_GUESS_MAX);
-    let mut body = Vec::with_capacity(room + room / 4 + BODY_BYTES_FIRST);
-    let mut object = ObjectBuilder::begin(&mut body);
+    body.clear();
+    body.reserve(room + room / 4 + BODY_BYTES_FIRST);
+    let mut object = ObjectBuilder::begin(body);
     while let Some(name) = reader.next_member()? {
         if name.as_bytes().first() == Some(&b'_') {
             match SpecialMember::of(&name) {
@@ -271,12 +297,10 @@ pub fn parse_edit_from(reader: &mut JsonReader<'_>, options: &EditOptions<'_>) -
                 }
             }
         }
-        object.name(&mut body, name.as_bytes());
-        reader.value_to_term(&mut body)?;
+        object.name(body, name.as_bytes());
+        reader.value_to_term(body)?;
     }
-    object.finish(&mut body);
-    // In place: bodies of a batch are held all together.
-    body.shrink_to_fit();
+    object.finish(body);
     let json_bytes = reader.position() - begin;
     parts.into_edit(body, json_bytes, options)
 }
@@ -322,7 +346,7 @@ impl<'a> Parts<'a> {
 
     fn into_edit(
         self,
-        body: Vec<u8>,
+        body: &[u8],
         json_bytes: usize,
         options: &EditOptions<'_>,
     ) -> Result<DocEdit, DocError> {
@@ -336,7 +360,7 @@ impl<'a> Parts<'a> {
         };
         let deleted = self.deleted.transpose()?.unwrap_or(false);
         let atts = self.atts.transpose()?.unwrap_or_default();
-        let external_size = ejson_size(&body);
+        let external_size = ejson_size(body);
         // No text is shorter than the size by CouchDB's rules, so a short text cannot be too large.
         let max = options.limits.document_bytes_max;
         if json_bytes as u64 > max && external_size > max {
@@ -363,7 +387,7 @@ impl<'a> Parts<'a> {
             id,
             revs,
             deleted,
-            body,
+            body: body.to_vec(),
             external_size,
             atts,
         })

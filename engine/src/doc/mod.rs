@@ -18,7 +18,9 @@ pub mod validate;
 
 pub use attachment::{Attachment, Encoding};
 pub use document::{AttachmentData, Doc, JsonOptions};
-pub use edit::{AttData, DocEdit, EditAttachment, EditOptions, IdSource, parse_edit, parse_edit_from};
+pub use edit::{
+    AttData, DocEdit, EditAttachment, EditOptions, IdSource, parse_edit, parse_edit_from, parse_edits,
+};
 pub use error::{DocError, StoredDocError};
 pub use info::FullDocInfo;
 pub use revid::{AttDigest, RevContent, new_rev_id, new_rev_ids, recreated_rev_id};
