@@ -16,8 +16,8 @@ use settee_engine::codec::checksum::ChecksumKind;
 use settee_engine::codec::compress::Compression;
 use settee_engine::db::{self, Batch, DbOptions, DbWriter, PrepareOptions, Preparer, UpdateOutcome};
 use settee_engine::doc::{EditOptions, IdSource, parse_edit};
-use settee_engine::storage::FileOptions;
 use settee_engine::storage::vfs::{RealVfs, Vfs, Wait};
+use settee_engine::storage::{FileOptions, SyncOptions};
 
 /// Commits of one history.
 const BATCHES: usize = 40;
@@ -221,6 +221,7 @@ fn history(seed: u64, options: FileOptions) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut model = Model::new();
     let compression = options.compression;
+    let sealed = !options.sync.before_header;
     let mut file = File::create(&path, options);
     for step in 0..BATCHES {
         one_batch(&mut file, &mut model, &mut random, step);
@@ -232,6 +233,10 @@ fn history(seed: u64, options: FileOptions) {
     drop(file);
     let told = read(&path);
     assert_eq!(told["problems"], json!([]), "seed {seed}, {compression:?}");
+    assert_eq!(
+        (&told["header_sealed"], &told["headers_skipped"]),
+        (&json!(sealed), &json!(0))
+    );
     let docs = told["docs"].as_array().expect("documents");
     assert_eq!(docs.len(), model.len() + 1);
     for doc in docs {
@@ -281,6 +286,20 @@ fn with_md5_checksums_and_tiny_nodes() {
         FileOptions {
             checksum: ChecksumKind::Md5,
             btree_chunk_size: 1,
+            ..FileOptions::default()
+        },
+    );
+}
+
+#[test]
+fn with_the_order_of_two_syncs() {
+    history(
+        6,
+        FileOptions {
+            sync: SyncOptions {
+                before_header: true,
+                ..SyncOptions::default()
+            },
             ..FileOptions::default()
         },
     );

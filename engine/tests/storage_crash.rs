@@ -160,7 +160,8 @@ fn round(seed: u64, variant: Variant) -> Result<Met, String> {
             let disk = replay(&contents, &events[..point], &mut choices);
             let left = disk.crash(&mut choices);
             let bounds = bounds(&events[..point], at_first);
-            let found = verify(&left, &options, &states, bounds, &mut met)?;
+            let found = verify(&left, &options, &states, bounds, &mut met)
+                .map_err(|error| format!("{error}\n{}{:?}", trace(&events[..point]), options.file.sync))?;
             met.crashes += 1;
             next = Some((left, found));
         }
@@ -170,6 +171,15 @@ fn round(seed: u64, variant: Variant) -> Result<Met, String> {
         }
     }
     Ok(met)
+}
+
+/// What was done before a crash, a line each.
+fn trace(events: &[Event]) -> String {
+    let line = |event: &Event| match event {
+        Event::Write(_, pos, data) => format!("write {pos} to {}\n", pos + data.len() as u64),
+        other => format!("{other:?}\n"),
+    };
+    events.iter().map(line).collect()
 }
 
 /// How much was done before the crash: mostly, something that was not synced yet.

@@ -20,6 +20,8 @@ HEADER_FIELDS = (
     "disk_version update_seq time_seq_ptr id_tree seq_tree local_tree purge_tree purge_seq_tree security_ptr "
     "revs_limit uuid epochs compacted_seq purge_infos_limit props_ptr"
 ).split()
+# Behind the term of a header that was written without a sync before it.
+SEAL_MAGIC, SEAL_BYTES, REGION_BYTES_MAX = b"sealed\0", 32, 16 << 20
 HEADER_DEFAULTS = dict(revs_limit=1000, compacted_seq=0, purge_infos_limit=1000, props_ptr=UNDEFINED)
 
 
@@ -150,7 +152,7 @@ class CouchFile:
     # Header
 
     def header_at(self, block):
-        """(term, bytes behind the term, end of the header) of the block, or Damaged."""
+        """(term, bytes behind the term, end of the header) of the block, or Damaged. The seal is not looked at."""
         pos = block * BLOCK
         if self.data[pos:pos + 1] != b"\x01":
             raise Damaged("no header block")
@@ -166,16 +168,33 @@ class CouchFile:
             raise Damaged("not a database header")
         return term, rest, end
 
+    def check_seal(self, pos, behind_term):
+        """Whether the header at `pos` is sealed; Damaged when the bytes before it are not those it was written with."""
+        if not behind_term.startswith(SEAL_MAGIC):
+            return False
+        if len(behind_term) != SEAL_BYTES or behind_term[len(SEAL_MAGIC)] != 1:
+            raise Damaged("header at %d has an unknown seal" % pos)
+        start = int.from_bytes(behind_term[8:16], "big")
+        if not 0 <= pos - start <= REGION_BYTES_MAX:
+            raise Damaged("seal of the header at %d begins at %d" % (pos, start))
+        if xxh3_128(self.data[start:pos]) != behind_term[16:]:
+            raise Damaged("bytes from %d to the header at %d are not those it was written with" % (start, pos))
+        return True
+
     def find_header(self):
         skipped = 0
         for block in range(len(self.data) // BLOCK, -1, -1):
             try:
                 term, rest, end = self.header_at(block)
+                self.header_sealed = self.check_seal(block * BLOCK, rest)
             except Damaged:
                 skipped += self.data[block * BLOCK:block * BLOCK + 1] == b"\x01"
                 continue
             self.header_pos, self.header_end, self.behind_term = block * BLOCK, end, len(rest)
             self.headers_skipped = skipped
+            # A header that ends with its block is followed by the prefix of the next; zeros behind it are space ahead.
+            end += end % BLOCK == 0
+            self.space_ahead = 0 if any(self.data[end:]) else max(len(self.data) - end, 0)
             self.header_term = term
             self.header = dict(HEADER_DEFAULTS)
             self.header.update(zip(HEADER_FIELDS, term[1:]))
@@ -380,10 +399,11 @@ class CouchFile:
             "file": self.path,
             "header": {name: show(header.get(name, UNDEFINED)) for name in HEADER_FIELDS},
             "header_pos": self.header_pos, "header_end": self.header_end, "headers_skipped": self.headers_skipped,
+            "header_sealed": self.header_sealed, "space_ahead": self.space_ahead,
             "bytes_behind_header": len(self.data) - self.header_end, "bytes_behind_term": self.behind_term,
             "disk_version": header["disk_version"], "update_seq": header["update_seq"],
             "doc_count": counts[0], "del_doc_count": counts[1],
-            "sizes": {"active": active, "external": counts[3], "file": len(self.data)},
+            "sizes": {"active": active, "external": counts[3], "file": len(self.data) - self.space_ahead},
             "docs": [self.document(key, value, bodies) for key, value in found["id"]],
             "changes": self.by_seq(found["id"], found["seq"]),
             "local_docs": [

@@ -101,6 +101,31 @@ class Vectors(unittest.TestCase):
                                       (0, 4092, 4098), (4095, 3, 8), (0, 8185, 8191), (0, 8186, 8193)):
             self.assertEqual(couchfile.written_size(pos, 4 + payload), written, (pos, payload))
 
+    def test_a_header_counts_when_its_seal_fits(self):
+        def header(seq, before, region_start, version=1):
+            """`before` up to its next block, and a sealed header."""
+            before += bytes(-len(before) % 4096)
+            nils = b"d\x00\x03nil" * 12
+            term = b"\x83h\x10d\x00\x09db_headera\x08a" + bytes([seq]) + b"a\x00" + nils
+            seal = b"sealed\0" + bytes([version]) + region_start.to_bytes(8, "big") + xxh3_128(before[region_start:])
+            payload = term + seal
+            return before + b"\x01" + (len(payload) + 16).to_bytes(4, "big") + xxh3_128(payload) + payload
+
+        old = header(1, b"", 0)
+        new = header(2, old + b"chunks", len(old))
+        torn = new.replace(b"chunks", b"chinks")
+        unknown = header(3, old, len(old), version=2)
+        beyond = header(3, old, len(old)).replace(len(old).to_bytes(8, "big"), (1 << 40).to_bytes(8, "big"))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "sealed.couch"
+            for data, seq, skipped, ahead in ((old, 1, 0, 0), (new, 2, 0, 0), (new + bytes(9000), 2, 0, 9000),
+                                              (torn, 1, 1, 0), (unknown, 1, 1, 0), (beyond, 1, 1, 0)):
+                path.write_bytes(data)
+                found = couchfile.CouchFile(path)
+                self.assertEqual((found.header["update_seq"], found.headers_skipped, found.space_ahead),
+                                 (seq, skipped, ahead))
+                self.assertTrue(found.header_sealed)
+
     def test_compression_container(self):
         plain = "8368026400076b765f6e6f64656c0000000168026d000000016161016a"
         node = (Atom("kv_node"), [(b"a", 1)])

@@ -328,6 +328,10 @@ impl Appender {
     ///
     /// Without the sync, a crash could put what was cut beside what is written next.
     fn settle(&mut self) -> Result<(), FileError> {
+        if self.unsynced {
+            // First: a cut that is not durable may leave the header that it took away, and zeros in what that points to.
+            self.sync_written()?;
+        }
         if self.ragged {
             let file = &self.file.file;
             // A header that ends with its block ends with the prefix of the next: cut before it, and let it grow as zero.
@@ -339,8 +343,6 @@ impl Appender {
                 let error = io_error(self.file.shared_path(), "truncation", self.flushed, source);
                 return Err(self.latch(error));
             }
-        }
-        if self.ragged || self.unsynced {
             self.sync_written()?;
             self.ragged = false;
         }

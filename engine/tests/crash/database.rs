@@ -363,7 +363,10 @@ impl<'v> History<'v> {
         let number = self.states.len();
         self.vfs.note(Event::Attempt(number));
         self.states.push(Some(now));
-        self.vfs.note(Event::Acknowledged(number));
+        // Without a sync, a step that failed before may still come back.
+        if self.options.file.sync.on_open {
+            self.vfs.note(Event::Acknowledged(number));
+        }
         Ok(true)
     }
 
