@@ -8,6 +8,7 @@ mod fold;
 mod header;
 mod open;
 mod prepare;
+mod purges;
 mod read;
 mod rows;
 mod trees;

@@ -1,7 +1,7 @@
 //! Opening and creating database files.
 
 use super::DbError;
-use super::header::{DbHeader, Purges};
+use super::header::DbHeader;
 use super::prepare::PrepareOptions;
 use super::read::Snapshot;
 use super::update::DbWriter;
@@ -101,7 +101,7 @@ pub fn open(
     })?;
     let mut header = stored.clone();
     if header.uuid.is_empty() {
-        header.uuid = fresh_uuid;
+        header.uuid.clone_from(&fresh_uuid);
     }
     header.upgrade_epochs(&options.node);
     let appender = Appender::resume(Arc::clone(&file), &found)?;
@@ -115,7 +115,8 @@ pub fn open(
     if writer.header.security_ptr.is_none() {
         writer.default_security()?;
     }
-    if writer.header != stored && matches!(writer.header.purges, Purges::Trees { .. }) {
+    writer.upgrade_purges(&fresh_uuid)?;
+    if writer.header != stored {
         writer.commit()?;
     }
     Ok(writer)

@@ -432,7 +432,7 @@ impl Snapshot {
         self.header_term(self.inner.header.props_ptr, wait)
     }
 
-    fn header_term(&self, pointer: Option<u64>, wait: Wait) -> Result<Vec<u8>, DbError> {
+    pub(super) fn header_term(&self, pointer: Option<u64>, wait: Wait) -> Result<Vec<u8>, DbError> {
         let Some(pointer) = pointer else {
             let mut empty = Vec::new();
             crate::codec::term::write::nil(&mut empty);
