@@ -15,6 +15,7 @@ use super::error::{HttpError, write_json_string};
 use super::multipart::fresh_boundary;
 use super::reply::{self, Handled};
 use super::request::Request;
+use super::users;
 
 /// Query parameters that make no sense for many documents.
 const UNACCEPTABLE: &[&str] = &["rev", "open_revs", "new_edits", "w", "atts_since"];
@@ -64,7 +65,17 @@ pub async fn handle(request: &Request, db: &DbName) -> Handled {
     } else {
         Wanted::Stubs
     };
-    let entries: Vec<Entry> = docs.iter().map(|entry| parse(entry, &default)).collect();
+    let mut entries: Vec<Entry> = docs.iter().map(|entry| parse(entry, &default)).collect();
+    for entry in &mut entries {
+        let id = entry.id.as_deref().and_then(|id| DocId::new(id).ok());
+        if id.is_some_and(|id| users::check_read(request, db, &id).is_err()) {
+            entry.what = Err(Problem {
+                rev: None,
+                error: "not_found",
+                reason: "missing".to_owned(),
+            });
+        }
+    }
     let multipart = !request.accepts("application/json") && request.accepts("multipart/");
     if multipart {
         self::multipart(request, db, entries).await

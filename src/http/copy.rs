@@ -1,14 +1,16 @@
 //! COPY of a document.
 
-use settee_actors::coordinator::{OpenDoc, UpdateDocs};
-use settee_engine::doc::RevPath;
+use futures_util::StreamExt;
+use settee_actors::coordinator::{OpenDoc, OpenedDoc, UpdateDocs};
+use settee_engine::doc::stream::Announced;
+use settee_engine::doc::{EditAttachment, RevPath};
 use settee_engine::ids::{DbName, DocId, Rev};
 
 use super::error::HttpError;
 use super::reply::Handled;
 use super::request::Request;
 use super::router::percent_decode;
-use super::{body, bulk, document};
+use super::{body, bulk, document, users};
 
 /// Handles COPY `/db/{id}`.
 pub async fn handle(request: &Request, db: &DbName, source: &DocId) -> Handled {
@@ -21,8 +23,16 @@ pub async fn handle(request: &Request, db: &DbName, source: &DocId) -> Handled {
         rev,
         ..OpenDoc::default()
     };
+    users::check_read(request, db, source)?;
+    if users::is_users_db(request, db) && !request.user.is_server_admin() {
+        return Err(HttpError::forbidden(
+            "Only server admins may copy user documents.",
+        ));
+    }
     let opened = request.app.coordinator.open_doc(db, source, &options).await?;
+    let atts = attachments(request, db, &opened, &target).await?;
     let mut edit = body::edit_of(opened.doc);
+    edit.atts = atts;
     edit.id = target.clone();
     edit.revs = target_rev.map(RevPath::single).unwrap_or_default();
     let updated = document::write_one(request, db, edit, UpdateDocs::default()).await?;
@@ -34,6 +44,34 @@ pub async fn handle(request: &Request, db: &DbName, source: &DocId) -> Handled {
         &updated.rev,
         Some(&[db.as_str().as_bytes(), target.as_bytes()]),
     ))
+}
+
+/// Stores the attachments of a document again, in the shard of the copy: where they lie is true in one file only.
+async fn attachments(
+    request: &Request,
+    db: &DbName,
+    opened: &OpenedDoc,
+    target: &DocId,
+) -> Result<Vec<EditAttachment>, HttpError> {
+    let coordinator = &request.app.coordinator;
+    let mut copies = Vec::with_capacity(opened.doc.atts.len());
+    for (index, att) in opened.doc.atts.iter().enumerate() {
+        let announced = Announced {
+            encoding: att.encoding,
+            att_len: Some(att.att_len),
+            disk_len: Some(att.disk_len),
+            ..Announced::default()
+        };
+        let mut sink = coordinator
+            .attachment_sink(db, target, &att.name, &att.content_type, announced)
+            .await?;
+        let mut bytes = coordinator.attachment(db, opened, index).await?;
+        while let Some(chunk) = bytes.next().await {
+            sink.write(&chunk?).await?;
+        }
+        copies.push(EditAttachment::stored(sink.finish().await?));
+    }
+    Ok(copies)
 }
 
 /// Reads `Destination: id[?rev=…]`.

@@ -309,6 +309,7 @@ pub async fn write_one(
     edit: DocEdit,
     options: UpdateDocs,
 ) -> Result<Updated, HttpError> {
+    users::check_owner(request, db, &edit.id)?;
     let results = request
         .app
         .coordinator

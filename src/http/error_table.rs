@@ -77,6 +77,7 @@ impl From<DocRefusal> for HttpError {
             DocRefusal::Doc(error) => error.into(),
             DocRefusal::Forbidden(reason) => Self::forbidden(reason),
             DocRefusal::Storage(reason) => Self::new(500, "storage_error", reason),
+            DocRefusal::StorageFull(reason) => Self::new(507, "insufficient_storage", reason),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
+use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, COOKIE, HeaderName, ORIGIN};
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::StreamExt;
@@ -247,7 +248,8 @@ async fn respond(app: &Arc<App>, http: &HttpRequest, payload: web::Payload, id: 
     let mut payload = Some(payload);
     let mut outcome = way.go(&mut payload).await;
     if let (Err(error), Some(payload)) = (&mut outcome, payload) {
-        error.close |= !Box::pin(drain(http, payload)).await;
+        // What follows a CONNECT has no end.
+        error.close |= http.method() == Method::CONNECT || !Box::pin(drain(http, payload)).await;
     }
     let mut response = outcome.unwrap_or_else(|error| refuse(error, http, &live));
     if verb == Verb::Head {

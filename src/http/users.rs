@@ -27,8 +27,7 @@ pub fn check_read(request: &Request, db: &DbName, id: &DocId) -> Result<(), Http
     if !is_users_db(request, db) || request.user.is_server_admin() {
         return Ok(());
     }
-    let own = request.user.name.as_deref();
-    if own.is_some() && id.as_str().strip_prefix(PREFIX) == own {
+    if owns(request, id.as_str()) {
         return Ok(());
     }
     Err(HttpError::not_found("missing"))
@@ -47,7 +46,7 @@ pub async fn before_write(
     if !is_users_db(request, db) || id.is_local() || id.is_design() {
         return Ok(json);
     }
-    let Ok(Value::Object(doc)) = serde_json::from_slice(&json) else {
+    let Value::Object(doc) = readable(&json)? else {
         return Ok(json);
     };
     let doc = ready(request, id.as_str(), doc).await?;
@@ -62,7 +61,7 @@ pub async fn before_bulk(request: &Request, db: &DbName, json: Bytes) -> Result<
     if !is_users_db(request, db) {
         return Ok(json);
     }
-    let Ok(Value::Object(mut body)) = serde_json::from_slice(&json) else {
+    let Value::Object(mut body) = readable(&json)? else {
         return Ok(json);
     };
     if let Some(Value::Array(docs)) = body.get_mut("docs") {
@@ -82,13 +81,42 @@ pub async fn before_bulk(request: &Request, db: &DbName, json: Bytes) -> Result<
     Ok(Bytes::from(Value::Object(body).to_string()))
 }
 
+/// What cannot be looked at must not be stored: numbers beyond a double, and deep nesting, are refused here.
+fn readable(json: &[u8]) -> Result<Value, HttpError> {
+    serde_json::from_slice(json)
+        .map_err(|error| HttpError::bad_request(format!("a user document must be plain JSON: {error}")))
+}
+
+/// Refuses a deletion, an attachment or a copy that concerns another user's document.
+///
+/// # Errors
+/// 403.
+pub fn check_owner(request: &Request, db: &DbName, id: &DocId) -> Result<(), HttpError> {
+    if !is_users_db(request, db) || request.user.is_server_admin() || owns(request, id.as_str()) {
+        return Ok(());
+    }
+    Err(HttpError::forbidden(
+        "You may only update your own user document.",
+    ))
+}
+
+fn owns(request: &Request, id: &str) -> bool {
+    let own = request.user.name.as_deref();
+    own.is_some() && id.strip_prefix(PREFIX) == own
+}
+
 async fn ready(
     request: &Request,
     id: &str,
     mut doc: Map<String, Value>,
 ) -> Result<Map<String, Value>, HttpError> {
     if doc.get("_deleted") == Some(&Value::Bool(true)) {
-        return Ok(doc);
+        if request.user.is_server_admin() || owns(request, id) {
+            return Ok(doc);
+        }
+        return Err(HttpError::forbidden(
+            "You may only delete your own user document.",
+        ));
     }
     validate(
         id,

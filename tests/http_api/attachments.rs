@@ -248,3 +248,38 @@ fn what_is_read_as_multipart_can_be_written_as_multipart() {
         assert_eq!(old.header("etag"), new.header("etag"), "{name}");
     }
 }
+
+#[test]
+fn a_copy_in_another_shard_has_its_attachments() {
+    let server = Server::start();
+    assert_eq!(server.admin.put("/db?q=8", "").status, 201);
+    let body = "zipped text ".repeat(40);
+    let sent: [(&str, &str, &[u8]); 2] = [
+        ("plain", BINARY.1, b"0123456789"),
+        ("text", TEXT.1, body.as_bytes()),
+    ];
+    let mut rev = String::new();
+    for (name, content_type, data) in sent {
+        let path = format!("/db/source/{name}{rev}");
+        let put = server
+            .admin
+            .send("PUT", &path, &[("Content-Type", content_type)], Some(data));
+        rev = format!("?rev={}", put.json()["rev"].as_str().expect("a revision"));
+    }
+    // Copies in every shard, whichever the source is in.
+    for number in 0..32 {
+        let destination = format!("copy{number}");
+        let copied = server
+            .admin
+            .send("COPY", "/db/source", &[("Destination", &destination)], None);
+        assert_eq!(copied.status, 201, "{}", copied.text());
+        for (name, _, data) in sent {
+            let got = server.admin.get(&format!("/db/{destination}/{name}"));
+            assert_eq!(
+                (got.status, got.body.as_slice()),
+                (200, data),
+                "{destination}/{name}"
+            );
+        }
+    }
+}

@@ -455,3 +455,52 @@ fn bodies_are_bounded_and_may_be_packed() {
     let put: Headers<'_> = &[("X-HTTP-Method-Override", "PUT")];
     assert_eq!(server.admin.send("POST", "/db/f", put, Some(b"{}")).status, 201);
 }
+
+#[test]
+fn users_reach_their_own_documents_only() {
+    let server = Server::with(&[("couchdb", "users_db_security_editable", "true")]);
+    let user = |name: &str| json!({"type": "user", "name": name, "roles": [], "password": "pw"}).to_string();
+    for name in ["joe", "ann"] {
+        let path = format!("/_users/org.couchdb.user:{name}");
+        assert_eq!(server.admin.put(&path, &user(name)).status, 201);
+    }
+    // Opened to everybody who is logged in.
+    let open = json!({"members": {"roles": []}, "admins": {"roles": ["_admin"]}}).to_string();
+    assert_eq!(server.admin.put("/_users/_security", &open).status, 200);
+    let joe = server.anonymous.with_basic("joe", "pw");
+    let ann = server.admin.get("/_users/org.couchdb.user:ann").json();
+    let rev = ann["_rev"].as_str().expect("a revision");
+    let asked = json!({"docs": [{"id": "org.couchdb.user:ann"}, {"id": "org.couchdb.user:joe"}]}).to_string();
+    let got = joe.post("/_users/_bulk_get", &asked).json();
+    assert_eq!(
+        got["results"][0]["docs"][0]["error"]["error"],
+        json!("not_found"),
+        "{got}"
+    );
+    assert_eq!(got["results"][1]["docs"][0]["ok"]["name"], json!("joe"), "{got}");
+    assert_eq!(
+        joe.delete(&format!("/_users/org.couchdb.user:ann?rev={rev}"))
+            .status,
+        403
+    );
+    let gone = json!({"docs": [{"_id": "org.couchdb.user:ann", "_rev": rev, "_deleted": true}]}).to_string();
+    assert_eq!(joe.post("/_users/_bulk_docs", &gone).status, 403);
+    let copy: Headers<'_> = &[("Destination", "org.couchdb.user:other")];
+    let status = joe
+        .send("COPY", "/_users/org.couchdb.user:joe", copy, None)
+        .status;
+    assert_eq!(status, 403);
+    // What serde_json cannot read was stored without being looked at.
+    let huge = format!(
+        "{{\"type\":\"user\",\"name\":\"joe\",\"roles\":[\"editor\"],\"n\":{}}}",
+        "9".repeat(400)
+    );
+    assert_eq!(joe.put("/_users/org.couchdb.user:joe", &huge).status, 400);
+    assert_eq!(server.admin.get("/_users/org.couchdb.user:ann").status, 200);
+}
+
+#[test]
+fn connect_is_refused_at_once() {
+    let server = Server::start();
+    assert_eq!(server.anonymous.send("CONNECT", "a:1", &[], None).status, 405);
+}

@@ -208,6 +208,9 @@ pub enum DocRefusal {
     /// The shard could not write.
     #[error("{0}")]
     Storage(String),
+    /// The shard's disk is full.
+    #[error("{0}")]
+    StorageFull(String),
 }
 
 /// Answer for one document of a batch.

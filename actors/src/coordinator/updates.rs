@@ -203,12 +203,21 @@ fn results(
     tags: &[Vec<u32>],
     failures: &[Option<DbError>],
 ) -> Vec<UpdateResult> {
+    let mut group_of = vec![None; done.results.len()];
+    for (group, tags) in tags.iter().enumerate() {
+        for tag in tags {
+            if let Some(place) = group_of.get_mut(*tag as usize) {
+                *place = Some(group);
+            }
+        }
+    }
     let failure_of = |tag: usize| {
-        let group = tags
-            .iter()
-            .position(|tags| tags.iter().any(|other| *other as usize == tag));
-        let failure = group.and_then(|group| failures[group].as_ref());
-        failure.map_or_else(|| "no shard answered".to_owned(), ToString::to_string)
+        let group = group_of.get(tag).copied().flatten();
+        match group.and_then(|group: usize| failures.get(group)?.as_ref()) {
+            Some(DbError::StorageFull(why)) => DocRefusal::StorageFull(why.clone()),
+            Some(failure) => DocRefusal::Storage(failure.to_string()),
+            None => DocRefusal::Storage("no shard answered".to_owned()),
+        }
     };
     done.results
         .into_iter()
@@ -218,7 +227,7 @@ fn results(
             Decision::Accepted(rev) => Ok(Updated { rev, accepted: true }),
             Decision::Conflict => Err(DocRefusal::Conflict),
             Decision::Error(refusal) => Err(refusal),
-            Decision::NoReply | Decision::InternalServerError => Err(DocRefusal::Storage(failure_of(tag))),
+            Decision::NoReply | Decision::InternalServerError => Err(failure_of(tag)),
         })
         .collect()
 }
