@@ -332,7 +332,7 @@ async fn put(request: &Request, db: &DbName, id: &DocId, name: &str) -> Handled 
         }
         sink.write(&chunk).await?;
     }
-    let mut stored = sink.finish().await?;
+    let (mut stored, _until_written) = sink.finish().await?;
     stored.revpos = edit.revs.start.saturating_add(1);
     edit.atts.retain(|att| att.name != name);
     edit.atts.insert(0, EditAttachment::stored(stored));

@@ -2,6 +2,7 @@
 
 use futures_util::StreamExt;
 use settee_actors::coordinator::{OpenDoc, OpenedDoc, UpdateDocs};
+use settee_actors::open_db::DbLease;
 use settee_engine::doc::stream::Announced;
 use settee_engine::doc::{EditAttachment, RevPath};
 use settee_engine::ids::{DbName, DocId, Rev};
@@ -30,9 +31,10 @@ pub async fn handle(request: &Request, db: &DbName, source: &DocId) -> Handled {
         ));
     }
     let opened = request.app.coordinator.open_doc(db, source, &options).await?;
-    let atts = attachments(request, db, &opened, &target).await?;
+    let copies = attachments(request, db, &opened, &target).await?;
     let mut edit = body::edit_of(opened.doc);
-    edit.atts = atts;
+    let _until_written: Vec<DbLease>;
+    (edit.atts, _until_written) = copies.into_iter().unzip();
     edit.id = target.clone();
     edit.revs = target_rev.map(RevPath::single).unwrap_or_default();
     let updated = document::write_one(request, db, edit, UpdateDocs::default()).await?;
@@ -52,7 +54,7 @@ async fn attachments(
     db: &DbName,
     opened: &OpenedDoc,
     target: &DocId,
-) -> Result<Vec<EditAttachment>, HttpError> {
+) -> Result<Vec<(EditAttachment, DbLease)>, HttpError> {
     let coordinator = &request.app.coordinator;
     let mut copies = Vec::with_capacity(opened.doc.atts.len());
     for (index, att) in opened.doc.atts.iter().enumerate() {
@@ -69,7 +71,8 @@ async fn attachments(
         while let Some(chunk) = bytes.next().await {
             sink.write(&chunk?).await?;
         }
-        copies.push(EditAttachment::stored(sink.finish().await?));
+        let (stored, lease) = sink.finish().await?;
+        copies.push((EditAttachment::stored(stored), lease));
     }
     Ok(copies)
 }

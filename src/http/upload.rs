@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures_util::Stream;
 use settee_actors::coordinator::UpdateDocs;
+use settee_actors::open_db::DbLease;
 use settee_engine::doc::{AttData, Attachment, DocEdit, DocError, EditAttachment};
 use settee_engine::ids::{DbName, DocId};
 
@@ -35,8 +36,8 @@ pub async fn put_multipart(request: &Request, db: &DbName, id: &DocId, options: 
     }
     let mut reader = MultipartReader::new(request.body_stream(), &boundary);
     let outcome = receive(request, db, id, options, &mut reader).await;
-    let edit = match outcome {
-        Ok(edit) => edit,
+    let (edit, _until_written) = match outcome {
+        Ok(received) => received,
         Err(mut error) => {
             // The rest of the body is still on its way; nobody can tell where the next request would begin.
             error.close = true;
@@ -52,7 +53,7 @@ async fn receive<S>(
     id: &DocId,
     options: UpdateDocs,
     reader: &mut MultipartReader<S>,
-) -> Result<DocEdit, HttpError>
+) -> Result<(DocEdit, Vec<DbLease>), HttpError>
 where
     S: Stream<Item = Result<Bytes, HttpError>> + Unpin,
 {
@@ -73,20 +74,22 @@ where
     }
     // A replicated attachment keeps the position of the revision that brought it.
     let new_revpos = edit.revs.start.saturating_add(1);
+    let mut leases = Vec::new();
     for att in &mut edit.atts {
         if matches!(att.data, AttData::Follows { .. }) {
-            let stored = attachment(request, db, id, att, reader).await?;
+            let (stored, lease) = attachment(request, db, id, att, reader).await?;
             let revpos = if options.new_edits {
                 new_revpos
             } else {
                 att.revpos.unwrap_or(new_revpos)
             };
             *att = EditAttachment::stored(Attachment { revpos, ..stored });
+            leases.push(lease);
         }
     }
     while reader.next_part().await? {}
     reader.drain().await?;
-    Ok(edit)
+    Ok((edit, leases))
 }
 
 /// Takes the next part as the bytes of an attachment.
@@ -96,7 +99,7 @@ async fn attachment<S>(
     id: &DocId,
     att: &EditAttachment,
     reader: &mut MultipartReader<S>,
-) -> Result<Attachment, HttpError>
+) -> Result<(Attachment, DbLease), HttpError>
 where
     S: Stream<Item = Result<Bytes, HttpError>> + Unpin,
 {

@@ -126,11 +126,12 @@ impl AttachmentSink {
         self.append_all(chunks).await
     }
 
-    /// Ends the upload.
+    /// Ends the upload. Keep the lease until the edit that names the attachment is written: as long as the shard is open,
+    /// its next commit covers these bytes, but a shard that is closed and opened again cuts them off.
     ///
     /// # Errors
     /// When the bytes are not those that were announced, or what writing met.
-    pub async fn finish(mut self) -> Result<Attachment, DbError> {
+    pub async fn finish(mut self) -> Result<(Attachment, DbLease), DbError> {
         let mut chunks = Vec::new();
         let writer = std::mem::replace(
             &mut self.writer,
@@ -140,7 +141,7 @@ impl AttachmentSink {
         self.append_all(chunks).await?;
         let mut attachment = end.into_attachment(&self.name, &self.content_type, 0, &self.announced)?;
         attachment.stream = self.stream;
-        Ok(attachment)
+        Ok((attachment, self.lease))
     }
 
     async fn append_all(&mut self, chunks: Vec<Vec<u8>>) -> Result<(), DbError> {
