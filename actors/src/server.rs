@@ -169,7 +169,7 @@ impl Process for Server {
         Next::Continue
     }
 
-    fn handle_info(&mut self, info: Info, _ctx: &mut Ctx<Self>) -> Next {
+    fn handle_info(&mut self, info: Info, ctx: &mut Ctx<Self>) -> Next {
         if let Info::Exit { from, reason } = info {
             let died = self
                 .open
@@ -180,6 +180,8 @@ impl Process for Server {
                     tracing::error!(shard = &*name, %reason, "database process died; the shard is opened anew when used");
                 }
                 self.forget(&name);
+                // Its slot is free.
+                self.retry_waiting(ctx);
             }
         }
         Next::Continue
@@ -438,7 +440,8 @@ fn is_system(shard: &str) -> bool {
         Some((name, suffix)) if suffix.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => name,
     };
-    matches!(name, "_dbs" | "_nodes") || name.ends_with("_replicator") || name.ends_with("_users")
+    let base = name.rsplit_once('/').map_or(name, |(_, base)| base);
+    matches!(name, "_dbs" | "_nodes") || matches!(base, "_replicator" | "_users")
 }
 
 fn failure(error: db::DbError) -> ServerFailure {
@@ -518,4 +521,28 @@ fn delete_file(shared: &ServerShared, name: &str) -> Result<(), ServerFailure> {
         .and_then(|()| path.parent().map_or(Ok(()), |folder| vfs.sync_dir(folder)))
         .and_then(|()| vfs.remove_file(&moved));
     deleted.map_err(|error| failure(db::DbError::from_io(&path, "deletion", error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_system;
+
+    #[test]
+    fn system_databases_are_told_by_the_last_part_of_their_name() {
+        for name in [
+            "_dbs",
+            "_nodes",
+            "shards/00000000-ffffffff/_users.1700000000",
+            "shards/00000000-7fffffff/a/_replicator.1700000000",
+        ] {
+            assert!(is_system(name), "{name}");
+        }
+        for name in [
+            "shards/00000000-ffffffff/my_users.1700000000",
+            "shards/00000000-ffffffff/a/b_replicator.1700000000",
+            "shards/00000000-ffffffff/_users/a.1700000000",
+        ] {
+            assert!(!is_system(name), "{name}");
+        }
+    }
 }

@@ -76,10 +76,12 @@ fn merge_all(batches: Vec<Vec<RowBatch>>, out: &mut Vec<u8>) -> usize {
         if drained.state == MergeState::Done {
             return rows;
         }
-        for worker in merge.take_consumed().collect::<Vec<_>>() {
-            match sources[worker].next() {
-                Some(batch) => merge.push(worker, batch),
-                None => merge.complete(worker),
+        for (worker, source) in sources.iter_mut().enumerate() {
+            while merge.needs(worker) && merge.buffered_batches(worker) < 2 {
+                match source.next() {
+                    Some(batch) => merge.push(worker, batch),
+                    None => merge.complete(worker),
+                }
             }
         }
     }

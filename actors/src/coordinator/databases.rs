@@ -1,6 +1,6 @@
 //! Databases as a whole: create, delete, list, info, security, limits.
 
-use super::maps::{DBS, NODES};
+use super::maps::{DBS, Maps, NODES};
 use super::{Coordinator, CreateDb, DbError, DbInfo, call_failed, read_failed};
 use crate::db::{DbFailure, DbMsg, Setting};
 use crate::open_db::DbLease;
@@ -20,6 +20,15 @@ use std::sync::Arc;
 
 /// Most shards of a database.
 pub const Q_MAX: u32 = 256;
+
+/// Drops the map of a database from memory at the end of its scope, however that is left.
+struct ForgetMap<'a>(&'a Maps, &'a DbName);
+
+impl Drop for ForgetMap<'_> {
+    fn drop(&mut self) {
+        self.0.remove(self.1);
+    }
+}
 
 impl Coordinator {
     /// Creates a database: its shards first, then the document in `_dbs` that makes it known.
@@ -196,8 +205,10 @@ impl Coordinator {
         let Some(map) = self.read_map(name).await? else {
             return Err(DbError::DatabaseDoesNotExist(name.as_str().to_owned()));
         };
+        // Also when the caller goes away, or the commit takes too long: from here on the map may be wrong.
+        let forget = ForgetMap(&self.inner.maps, name);
         self.delete_map(name).await?;
-        self.inner.maps.remove(name);
+        drop(forget);
         let deletions = map.shards().iter().map(|shard| {
             let shard = Arc::clone(shard.name());
             async move {

@@ -127,12 +127,11 @@ impl Source {
         !self.has_row() && !self.complete
     }
 
-    /// Moves to a row, or to the next batch when there is no such row; true when a batch has been used up.
+    /// Moves to a row, or to the next batch when there is no such row.
     #[inline]
-    fn seek(&mut self, next: usize) -> bool {
+    fn seek(&mut self, next: usize) {
         self.next = next;
-        let used_up = !self.has_row();
-        if used_up {
+        if !self.has_row() {
             self.batch = self.queue.pop_front().unwrap_or_default();
             self.next = 0;
         }
@@ -142,7 +141,6 @@ impl Source {
             .rows
             .get(self.next)
             .map_or(0..0, |row| place(row.key.start)..place(row.key.end));
-        used_up
     }
 
     fn push(&mut self, batch: RowBatch) {
@@ -169,7 +167,6 @@ pub struct AllDocsMerge {
     tree: Vec<usize>,
     /// The source of the row before: only when it wins again is it worth to look how far it goes on winning.
     last_winner: usize,
-    consumed: Vec<Worker>,
 }
 
 impl AllDocsMerge {
@@ -184,7 +181,6 @@ impl AllDocsMerge {
             left: options.limit,
             tree: Vec::new(),
             last_winner: NOBODY,
-            consumed: Vec::new(),
         }
     }
 
@@ -227,7 +223,6 @@ impl AllDocsMerge {
             return;
         };
         if batch.rows.is_empty() || source.complete {
-            self.consumed.push(worker);
             return;
         }
         if !source.has_row() {
@@ -248,11 +243,6 @@ impl AllDocsMerge {
     #[must_use]
     pub fn needs(&self, worker: Worker) -> bool {
         self.sources.get(worker).is_some_and(|source| !source.complete)
-    }
-
-    /// The workers of which a batch has been used up since the last call, once for each batch: they may send another.
-    pub fn take_consumed(&mut self) -> impl Iterator<Item = Worker> + '_ {
-        self.consumed.drain(..)
     }
 
     /// Batches of one worker that are here and not used up: whether another should be asked for.
@@ -389,9 +379,7 @@ impl AllDocsMerge {
         let written = rows.len();
         self.skip -= skipped as u64;
         self.left -= written as u64;
-        if source.seek(end) {
-            self.consumed.push(winner);
-        }
+        source.seek(end);
         written
     }
 

@@ -135,18 +135,6 @@ impl DocEdit {
         Ok(())
     }
 
-    /// Gives attachments with new data the position of the new edit.
-    pub fn set_new_revpos(&mut self) {
-        let revpos = self.revs.start.saturating_add(1);
-        for att in self
-            .atts
-            .iter_mut()
-            .filter(|att| !matches!(att.data, AttData::Stored(_)))
-        {
-            att.revpos = Some(revpos);
-        }
-    }
-
     /// The stored attachments; nothing if one is not stored yet.
     #[must_use]
     pub fn stored_atts(&self) -> Option<Vec<Attachment>> {
