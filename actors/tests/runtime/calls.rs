@@ -103,6 +103,9 @@ async fn a_reply_token_answers_later_and_from_elsewhere() {
     .await;
 }
 
+/// Calls that are made until something must have happened.
+const ROUND_TRIPS_MAX: usize = 10_000;
+
 #[test]
 fn a_plain_thread_calls_with_a_deadline() {
     let system = System::threaded(1, SystemOptions::default()).unwrap();
@@ -182,7 +185,8 @@ fn calls_cross_threads() {
         .await
     });
     assert_eq!(answer, Ok(40));
-    let count = runtime.block_on(settle(&a));
-    assert_eq!(count, 1, "the result came back as a message");
+    // The answer leaves before the message does, so the first look may come too early.
+    let came_back = (0..ROUND_TRIPS_MAX).any(|_| runtime.block_on(settle(&a)) == 1);
+    assert!(came_back, "the result came back as a message");
     runtime.block_on(system.stop(SOON));
 }
