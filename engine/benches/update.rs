@@ -1,9 +1,9 @@
 //! Update batches of 100, 1,000 and 10,000 documents into one file in memory: the cost of a document must not grow with
-//! its batch.
+//! its batch. And revision ids, a part of that cost.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use settee_engine::db::{self, Batch, DbOptions, DbWriter, PrepareOptions, Preparer};
-use settee_engine::doc::{DocLimits, EditOptions, IdSource, parse_edit};
+use settee_engine::doc::{DocLimits, EditOptions, IdSource, RevContent, new_rev_id, new_rev_ids, parse_edit};
 use settee_engine::storage::FileOptions;
 use settee_engine::storage::vfs::{MemoryVfs, Vfs, Wait};
 use std::path::Path;
@@ -66,5 +66,26 @@ fn batches(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, batches);
+/// The ids of 1,000 revisions, one after the other and eight at a time.
+fn rev_ids(criterion: &mut Criterion) {
+    let bodies: Vec<Vec<u8>> = (0..1_000).map(|n| format!("{n:0334}").into_bytes()).collect();
+    let contents: Vec<RevContent<'_>> = bodies
+        .iter()
+        .map(|body| RevContent {
+            deleted: false,
+            parent: None,
+            body,
+            atts: Default::default(),
+        })
+        .collect();
+    let mut group = criterion.benchmark_group("revision ids");
+    group.throughput(Throughput::Elements(contents.len() as u64));
+    group.bench_function("alone", |bencher| {
+        bencher.iter(|| contents.iter().map(new_rev_id).collect::<Vec<_>>());
+    });
+    group.bench_function("together", |bencher| bencher.iter(|| new_rev_ids(&contents)));
+    group.finish();
+}
+
+criterion_group!(benches, batches, rev_ids);
 criterion_main!(benches);

@@ -111,17 +111,6 @@ impl Db {
     }
 }
 
-fn all() -> FoldOptions {
-    FoldOptions {
-        start: None,
-        end: None,
-        inclusive_end: true,
-        descending: false,
-        limit: u64::MAX,
-        rendering: Rendering::default(),
-    }
-}
-
 #[test]
 fn revisions_are_couchdbs_and_survive_a_reopening() {
     let mut db = Db::create();
@@ -250,11 +239,11 @@ fn rows_come_in_the_order_of_ids_within_their_bounds() {
     let docs: Vec<&str> = docs.iter().map(String::as_str).collect();
     db.write(&docs, true);
     let rev = db.rev(r#"{"_id":"with \"quotes\""}"#);
-    assert_eq!(db.rows(&all()).len(), 201);
+    assert_eq!(db.rows(&FoldOptions::default()).len(), 201);
     let last = db.rows(&FoldOptions {
         descending: true,
         limit: 1,
-        ..all()
+        ..FoldOptions::default()
     });
     let expected = format!(r#"{{"id":"with \"quotes\"","key":"with \"quotes\"","value":{{"rev":"{rev}"}}}}"#);
     assert_eq!(last, [expected]);
@@ -266,7 +255,7 @@ fn rows_come_in_the_order_of_ids_within_their_bounds() {
             include_docs: true,
             ..Rendering::default()
         },
-        ..all()
+        ..FoldOptions::default()
     };
     let rows = db.rows(&bounds);
     assert_eq!(rows.len(), 2);
@@ -459,7 +448,10 @@ fn a_damaged_body_is_an_error_in_its_row_and_the_others_still_come() {
         include_docs: true,
         ..Rendering::default()
     };
-    let rows = db.rows(&FoldOptions { rendering, ..all() });
+    let rows = db.rows(&FoldOptions {
+        rendering,
+        ..FoldOptions::default()
+    });
     assert_eq!(rows.len(), 3);
     assert!(
         rows[1].contains(r#""doc":null,"error":"damaged","reason":"#),

@@ -87,7 +87,7 @@ impl fmt::Debug for FirstAdmin {
 pub struct Prepared {
     /// The admin that is made because there was none.
     pub first_admin: Option<FirstAdmin>,
-    /// The admins whose passwords are still to be hashed. Nobody can log in as one of them before that.
+    /// The admins whose passwords are still to be hashed, and set.
     pub pending: PendingAdmins,
 }
 

@@ -67,8 +67,9 @@ pub async fn handle(request: &Request, db: &DbName) -> Handled {
     };
     let mut entries: Vec<Entry> = docs.iter().map(|entry| parse(entry, &default)).collect();
     for entry in &mut entries {
-        let id = entry.id.as_deref().and_then(|id| DocId::new(id).ok());
-        if id.is_some_and(|id| users::check_read(request, db, &id).is_err()) {
+        if let Ok((id, ..)) = &entry.what
+            && users::check_read(request, db, id).is_err()
+        {
             entry.what = Err(Problem {
                 rev: None,
                 error: "not_found",

@@ -25,6 +25,7 @@ pub async fn handle(request: &Request, db: &DbName, source: &DocId) -> Handled {
         ..OpenDoc::default()
     };
     users::check_read(request, db, source)?;
+    // An old revision of the own document may hold roles that were taken away.
     if users::is_users_db(request, db) && !request.user.is_server_admin() {
         return Err(HttpError::forbidden(
             "Only server admins may copy user documents.",

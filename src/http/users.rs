@@ -24,13 +24,10 @@ pub fn is_users_db(request: &Request, db: &DbName) -> bool {
 /// # Errors
 /// 404.
 pub fn check_read(request: &Request, db: &DbName, id: &DocId) -> Result<(), HttpError> {
-    if !is_users_db(request, db) || request.user.is_server_admin() {
-        return Ok(());
+    match !is_users_db(request, db) || may_touch(request, id.as_str()) {
+        true => Ok(()),
+        false => Err(HttpError::not_found("missing")),
     }
-    if owns(request, id.as_str()) {
-        return Ok(());
-    }
-    Err(HttpError::not_found("missing"))
 }
 
 /// Makes the JSON of a document ready to be written; other databases' documents pass as they are.
@@ -92,17 +89,18 @@ fn readable(json: &[u8]) -> Result<Value, HttpError> {
 /// # Errors
 /// 403.
 pub fn check_owner(request: &Request, db: &DbName, id: &DocId) -> Result<(), HttpError> {
-    if !is_users_db(request, db) || request.user.is_server_admin() || owns(request, id.as_str()) {
-        return Ok(());
+    match !is_users_db(request, db) || may_touch(request, id.as_str()) {
+        true => Ok(()),
+        false => Err(HttpError::forbidden(
+            "You may only update your own user document.",
+        )),
     }
-    Err(HttpError::forbidden(
-        "You may only update your own user document.",
-    ))
 }
 
-fn owns(request: &Request, id: &str) -> bool {
+/// Whether a document of the database of users is the user's own, or the user is an admin.
+fn may_touch(request: &Request, id: &str) -> bool {
     let own = request.user.name.as_deref();
-    own.is_some() && id.strip_prefix(PREFIX) == own
+    request.user.is_server_admin() || (own.is_some() && id.strip_prefix(PREFIX) == own)
 }
 
 async fn ready(
@@ -111,12 +109,12 @@ async fn ready(
     mut doc: Map<String, Value>,
 ) -> Result<Map<String, Value>, HttpError> {
     if doc.get("_deleted") == Some(&Value::Bool(true)) {
-        if request.user.is_server_admin() || owns(request, id) {
-            return Ok(doc);
-        }
-        return Err(HttpError::forbidden(
-            "You may only delete your own user document.",
-        ));
+        return match may_touch(request, id) {
+            true => Ok(doc),
+            false => Err(HttpError::forbidden(
+                "You may only delete your own user document.",
+            )),
+        };
     }
     validate(
         id,

@@ -198,26 +198,29 @@ impl Coordinator {
         wanted: Vec<(DocId, Vec<Rev>)>,
     ) -> Result<Vec<MissingRevs>, DbError> {
         let map = self.shards(db).await?;
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); map.shards().len()];
         for (index, (id, _)) in wanted.iter().enumerate() {
             by_shard[shard_of(&map, id)?].push(index);
         }
-        let asked: Vec<(usize, Vec<usize>)> = by_shard
-            .into_iter()
-            .enumerate()
+        let by_shard = by_shard.into_iter().enumerate();
+        let asked: Vec<(NodeName, usize, Vec<usize>)> = by_shard
             .filter(|(_, places)| !places.is_empty())
+            .flat_map(|(shard, places)| {
+                let copies = self.copies().into_iter();
+                copies.map(move |node| (node, shard, places.clone()))
+            })
             .collect();
         let copies = asked
             .iter()
-            .flat_map(|(_, places)| self.copies().into_iter().map(|node| (node, places.clone())));
+            .map(|(node, _, places)| (node.clone(), places.clone()));
         let revs = wanted.iter().map(|(_, revs)| revs.clone()).collect();
         let mut machine = MissingRevsMachine::<Rev>::new(revs, copies.collect());
-        let workers = asked.iter().flat_map(|(shard, places)| {
-            let (map, wanted) = (&map, &wanted);
-            self.copies()
-                .into_iter()
-                .map(move |_| self.missing_in_copy(map, *shard, wanted, places))
-        });
+        let workers = asked
+            .iter()
+            .map(|(_, shard, places)| self.missing_in_copy(&map, *shard, &wanted, places));
         let (done, failure) = ask(
             workers,
             &mut machine,
@@ -238,7 +241,6 @@ impl Coordinator {
                     possible_ancestors: lacking.possible_ancestors,
                 })
                 .collect()),
-            MissingRevsResult::Timeout if wanted.is_empty() => Ok(Vec::new()),
             MissingRevsResult::Timeout => Err(no_copy()),
         }
     }

@@ -46,6 +46,20 @@ pub struct FoldOptions {
     pub rendering: Rendering,
 }
 
+impl Default for FoldOptions {
+    /// Every document, without its body.
+    fn default() -> Self {
+        Self {
+            start: None,
+            end: None,
+            inclusive_end: true,
+            descending: false,
+            limit: u64::MAX,
+            rendering: Rendering::default(),
+        }
+    }
+}
+
 /// The options of a cursor over ids.
 fn cursor_options(options: &FoldOptions) -> CursorOptions {
     CursorOptions {

@@ -3,7 +3,7 @@
 use super::DbError;
 use super::header::Purges;
 use super::trees::{PurgeSeqTree, PurgeTree};
-use super::update::DbWriter;
+use super::update::{DbWriter, Entries};
 use crate::codec::term::{ListHead, Reader, write};
 use crate::storage::btree;
 use crate::storage::vfs::Wait;
@@ -24,15 +24,15 @@ impl DbWriter {
             return Ok(());
         };
         let list = self.snapshot().header_term(Some(list_ptr), Wait::Yes)?;
-        let (bytes, entries) = entries(&list, first, seed)?;
-        let at = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
-        let by_uuid: Vec<(&[u8], &[u8])> = entries
+        let mut entries = Entries::default();
+        let purges = read_list(&list, first, seed, &mut entries)?;
+        let by_uuid: Vec<(&[u8], &[u8])> = purges
             .iter()
-            .map(|entry| (at(&entry.uuid), at(&entry.of_uuid)))
+            .map(|purge| (entries.get(&purge.uuid), entries.get(&purge.of_uuid)))
             .collect();
-        let by_seq: Vec<(&[u8], &[u8])> = entries
+        let by_seq: Vec<(&[u8], &[u8])> = purges
             .iter()
-            .map(|entry| (at(&entry.seq), at(&entry.of_seq)))
+            .map(|purge| (entries.get(&purge.seq), entries.get(&purge.of_seq)))
             .collect();
         let appender = &mut self.appender;
         self.header.purges = Purges::Trees {
@@ -43,8 +43,8 @@ impl DbWriter {
     }
 }
 
-/// Keys and values of one purge; ranges lie in the bytes that they came with.
-struct Entry {
+/// Keys and values of one purge; ranges lie in [`Entries`].
+struct Purge {
     uuid: Range<usize>,
     /// `{PurgeSeq, Id, Revs}`.
     of_uuid: Range<usize>,
@@ -53,14 +53,12 @@ struct Entry {
     of_seq: Range<usize>,
 }
 
-fn entries(list: &[u8], first: u64, seed: &str) -> Result<(Vec<u8>, Vec<Entry>), DbError> {
+fn read_list(list: &[u8], first: u64, seed: &str, entries: &mut Entries) -> Result<Vec<Purge>, DbError> {
     let mut reader = Reader::new(list);
-    let count = match reader.read_list()? {
-        ListHead::Elements(count) => count,
-        ListHead::Nil | ListHead::Bytes(_) => 0,
+    let ListHead::Elements(count) = reader.read_list()? else {
+        return Ok(Vec::new());
     };
-    let mut bytes = Vec::with_capacity(list.len() * 2);
-    let mut entries = Vec::new();
+    let mut purges = Vec::new();
     for seq in (first..).take(count) {
         reader.expect_tuple(2)?;
         let (id, revs) = (reader.skip()?, reader.skip()?);
@@ -68,30 +66,23 @@ fn entries(list: &[u8], first: u64, seed: &str) -> Result<(Vec<u8>, Vec<Entry>),
         hash.update(seed.as_bytes());
         hash.update(seq.to_be_bytes());
         let uuid: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut add = |write: &dyn Fn(&mut Vec<u8>)| {
-            let start = bytes.len();
-            write(&mut bytes);
-            start..bytes.len()
-        };
-        let with = |out: &mut Vec<u8>, key: &dyn Fn(&mut Vec<u8>)| {
+        let uuid_key = |out: &mut Vec<u8>| write::binary(out, uuid.as_bytes());
+        let seq_key = |out: &mut Vec<u8>| write::uint(out, seq);
+        let value = |out: &mut Vec<u8>, key: &dyn Fn(&mut Vec<u8>)| {
             write::tuple(out, 3);
             key(out);
             out.extend_from_slice(id);
             out.extend_from_slice(revs);
         };
-        let uuid_key = |out: &mut Vec<u8>| write::binary(out, uuid.as_bytes());
-        let seq_key = |out: &mut Vec<u8>| write::uint(out, seq);
-        entries.push(Entry {
-            uuid: add(&uuid_key),
-            of_uuid: add(&|out| with(out, &seq_key)),
-            seq: add(&seq_key),
-            of_seq: add(&|out| with(out, &uuid_key)),
+        purges.push(Purge {
+            uuid: entries.add(uuid_key),
+            of_uuid: entries.add(|out| value(out, &seq_key)),
+            seq: entries.add(seq_key),
+            of_seq: entries.add(|out| value(out, &uuid_key)),
         });
     }
-    if count > 0 {
-        reader.end_list()?;
-    }
-    Ok((bytes, entries))
+    reader.end_list()?;
+    Ok(purges)
 }
 
 #[cfg(test)]
@@ -133,19 +124,27 @@ mod tests {
         list
     }
 
-    #[test]
-    fn an_old_list_becomes_the_trees_and_is_committed_when_the_file_is_opened() {
+    const PATH: &str = "/d/a.couch";
+
+    /// A file whose purges stand as in an old one: this sequence, and a list of these ids if there are any.
+    fn old_file(purge_seq: u64, ids: &[&str]) -> Arc<dyn Vfs> {
         let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
         vfs.create_dir_all(Path::new("/d")).expect("a directory");
-        let path = Path::new("/d/a.couch");
-        let mut writer = create(&vfs, path, &options(), None, SEED.to_owned(), None).expect("a file");
-        let list = writer.appender.append_term(&purged(&["b", "a"])).expect("room");
+        let made = create(&vfs, Path::new(PATH), &options(), None, SEED.to_owned(), None);
+        let mut writer = made.expect("a file");
+        let list = (!ids.is_empty()).then(|| writer.appender.append_term(&purged(ids)).expect("room"));
         writer.header.purges = Purges::Legacy {
-            purge_seq: 3,
-            list_ptr: Some(list.pos),
+            purge_seq,
+            list_ptr: list.map(|list| list.pos),
         };
         writer.commit().expect("room");
-        drop(writer);
+        vfs
+    }
+
+    #[test]
+    fn an_old_list_becomes_the_trees_and_is_committed_when_the_file_is_opened() {
+        let vfs = old_file(3, &["b", "a"]);
+        let path = Path::new(PATH);
 
         let opened = open(&vfs, path, &options(), SEED.to_owned(), None).expect("the file opens");
         let header = opened.header.clone();
@@ -196,22 +195,17 @@ mod tests {
 
     #[test]
     fn a_sequence_without_a_list_stays() {
-        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
-        vfs.create_dir_all(Path::new("/d")).expect("a directory");
-        let path = Path::new("/d/a.couch");
-        let mut writer = create(&vfs, path, &options(), None, SEED.to_owned(), None).expect("a file");
-        let legacy = Purges::Legacy {
-            purge_seq: 3,
-            list_ptr: None,
-        };
-        writer.header.purges = legacy.clone();
-        writer.commit().expect("room");
-        drop(writer);
+        let vfs = old_file(3, &[]);
         let mut other_node = options();
         other_node.node = "other@h".to_owned();
         for _ in 0..2 {
-            let opened = open(&vfs, path, &other_node, SEED.to_owned(), None).expect("the file opens");
-            assert_eq!(opened.header.purges, legacy);
+            let opened =
+                open(&vfs, Path::new(PATH), &other_node, SEED.to_owned(), None).expect("the file opens");
+            let stays = Purges::Legacy {
+                purge_seq: 3,
+                list_ptr: None,
+            };
+            assert_eq!(opened.header.purges, stays);
             assert_eq!(
                 opened.header.epochs.len(),
                 1,

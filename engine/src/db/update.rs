@@ -76,16 +76,17 @@ pub struct DbWriter {
 
 /// Keys and values of a batch on their way into the trees, in one piece of memory.
 #[derive(Default)]
-struct Entries(Vec<u8>);
+pub(super) struct Entries(Vec<u8>);
 
 impl Entries {
-    fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+    /// Keeps what `write` writes, and says where it lies.
+    pub(super) fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
         let start = self.0.len();
         write(&mut self.0);
         start..self.0.len()
     }
 
-    fn get(&self, at: &Range<usize>) -> &[u8] {
+    pub(super) fn get(&self, at: &Range<usize>) -> &[u8] {
         self.0.get(at.clone()).unwrap_or_default()
     }
 }

@@ -113,12 +113,8 @@ pub fn read_all(snapshot: &Snapshot, file_bytes: u64) -> Result<String, String> 
 
 fn everything() -> FoldOptions {
     FoldOptions {
-        start: None,
-        end: None,
-        inclusive_end: true,
-        descending: false,
-        limit: u64::MAX,
         rendering: RENDERING,
+        ..FoldOptions::default()
     }
 }
 
