@@ -14,7 +14,8 @@ use settee_engine::cluster::{
     UpdateResult as Decision,
 };
 use settee_engine::db::{
-    Batch, BatchAnswer, DbError as EngineError, Prepared, Preparer, UpdateOutcome, prepare_local,
+    Batch, BatchAnswer, DbError as EngineError, Prepared, PreparedLocal, Preparer, UpdateOutcome,
+    prepare_local,
 };
 use settee_engine::doc::DocEdit;
 use settee_engine::ids::{DbName, Rev};
@@ -31,12 +32,21 @@ struct ShardEdits {
     edits: Vec<DocEdit>,
 }
 
-/// The same, made ready.
+/// The same, free of whatever could still break the request.
 struct ShardBatch {
     lease: DbLease,
     /// For each edit, whether it is one of a local document.
     local: Vec<bool>,
-    batch: Batch,
+    docs: Docs,
+    locals: Vec<PreparedLocal>,
+    replicated: bool,
+}
+
+/// Documents on their way to a shard.
+enum Docs {
+    Ready(Vec<Prepared>),
+    /// Edits without attachments: making them ready cannot fail, so it waits for nothing but its turn.
+    Sound(Vec<DocEdit>),
 }
 
 type Reply = UpdateReply<Rev, DocRefusal>;
@@ -65,9 +75,9 @@ impl Coordinator {
                 node: self.node_name().clone(),
                 tags: tags.clone(),
             });
-            ready.push(self.make_ready(&map, group, !options.new_edits));
+            ready.push(self.check(&map, group, !options.new_edits));
         }
-        // All are made ready before the first is sent, so that a bad edit leaves nothing half written.
+        // All are checked before the first is sent, so that a bad edit leaves nothing half written.
         let batches = try_join_all(ready).await?;
         let machine_options = UpdateOptions {
             w: options
@@ -94,7 +104,7 @@ impl Coordinator {
         loop {
             for start in step.start {
                 if let Some(batch) = batches.get_mut(start.worker).and_then(Option::take) {
-                    running.push(self.send(start.worker, batch));
+                    running.push(async move { (start.worker, self.send(batch).await) });
                 }
             }
             if let Some(done) = step.done {
@@ -113,7 +123,8 @@ impl Coordinator {
         }
     }
 
-    async fn make_ready(
+    /// Does what may fail for a reason that lies in the edits.
+    async fn check(
         &self,
         map: &ShardMap,
         group: ShardEdits,
@@ -127,37 +138,61 @@ impl Coordinator {
             .into_iter()
             .map(prepare_local)
             .collect::<Result<Vec<_>, _>>()?;
-        let mut docs = Vec::new();
-        if !edits.is_empty() {
-            let options = Arc::clone(&self.shared().prepare);
-            let snapshot = lease.snapshot();
-            // A stub has to be looked up in the file, which may block.
-            let on_pool = edits.len() > PREPARE_IN_PLACE_MAX || edits.iter().any(DocEdit::has_stubs);
-            let all = move |edits: Vec<DocEdit>| -> Result<Vec<Prepared>, EngineError> {
-                Preparer::new(&options).prepare_all(&snapshot, edits, replicated, Wait::Yes)
-            };
-            let prepared = match on_pool {
-                true => self
-                    .shared()
-                    .pool
-                    .run(move || all(edits))
-                    .await
-                    .map_err(pool_failed)?,
-                false => all(edits),
-            };
-            docs = prepared.map_err(|error| read_failed(&error))?;
-        }
+        let docs = match edits.iter().all(|edit| edit.atts.is_empty()) {
+            true => Docs::Sound(edits),
+            false => Docs::Ready(self.prepare(&lease, edits, replicated).await?),
+        };
         Ok(ShardBatch {
             lease,
             local,
-            batch: Batch { docs, locals },
+            docs,
+            locals,
+            replicated,
         })
     }
 
-    async fn send(&self, worker: usize, batch: ShardBatch) -> (usize, Result<Vec<Reply>, DbError>) {
-        let ShardBatch { lease, local, batch } = batch;
-        let answer = self.tell(&lease, |reply| DbMsg::Update(batch, reply)).await;
-        (worker, answer.map(|answer| replies(answer, &local)))
+    /// Makes edits ready: many of them, or those that may have to wait for the file, on the blocking pool.
+    async fn prepare(
+        &self,
+        lease: &DbLease,
+        edits: Vec<DocEdit>,
+        replicated: bool,
+    ) -> Result<Vec<Prepared>, DbError> {
+        let options = Arc::clone(&self.shared().prepare);
+        let snapshot = lease.snapshot();
+        // A stub has to be looked up in the file, which may block.
+        let on_pool = edits.len() > PREPARE_IN_PLACE_MAX || edits.iter().any(DocEdit::has_stubs);
+        let all = move |edits: Vec<DocEdit>| -> Result<Vec<Prepared>, EngineError> {
+            Preparer::new(&options).prepare_all(&snapshot, edits, replicated, Wait::Yes)
+        };
+        let prepared = match on_pool {
+            true => self
+                .shared()
+                .pool
+                .run(move || all(edits))
+                .await
+                .map_err(pool_failed)?,
+            false => all(edits),
+        };
+        prepared.map_err(|error| read_failed(&error))
+    }
+
+    /// Hands a batch to its shard as soon as it is ready, so that some shards sync while others' documents are compressed.
+    async fn send(&self, batch: ShardBatch) -> Result<Vec<Reply>, DbError> {
+        let ShardBatch {
+            lease,
+            local,
+            docs,
+            locals,
+            replicated,
+        } = batch;
+        let docs = match docs {
+            Docs::Ready(docs) => docs,
+            Docs::Sound(edits) => self.prepare(&lease, edits, replicated).await?,
+        };
+        let batch = Batch { docs, locals };
+        let answer = self.tell(&lease, |reply| DbMsg::Update(batch, reply)).await?;
+        Ok(replies(answer, &local))
     }
 }
 
